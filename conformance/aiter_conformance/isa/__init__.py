@@ -1,0 +1,1 @@
+"""Executing AMD code objects without the hardware."""

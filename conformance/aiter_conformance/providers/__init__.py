@@ -1,0 +1,1 @@
+"""Who computes a kernel call: reference, isa, hardware."""

@@ -1,0 +1,1 @@
+"""Turning a matrix into documents."""

@@ -1,0 +1,1 @@
+"""Reading AITER releases without importing them."""
