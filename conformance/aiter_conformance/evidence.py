@@ -1,0 +1,296 @@
+"""Evidence: immutable records of what was observed, the schema they obey, and their only writer.
+
+One file holds what one level observed of one board, for a subject, a release or both. Records carry no
+tracebacks, no foreign source lines and no machine paths.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+from aiter_conformance.axes import Cell, load_axes, spec_dir
+from aiter_conformance.errors import InfrastructureError
+from aiter_conformance.outcome import Kind, Outcome, Reason
+
+SCHEMA = "aiter-conformance/evidence/1"
+
+
+class Level(StrEnum):
+    """The levels of evidence, weakest first within each of their two chains (DESIGN: two chains)."""
+
+    DECLARED = "declared"
+    CONTRACT = "contract"
+    REFERENCE = "reference"
+    INVENTORY = "inventory"
+    TRACE = "trace"
+    COMPILE = "compile"
+    ISA = "isa"
+    HARDWARE = "hardware"
+
+    @property
+    def about_release(self) -> bool:
+        """Whether the level speaks of a release; the others speak of the subject alone."""
+        return self in (Level.INVENTORY, Level.TRACE, Level.COMPILE, Level.ISA, Level.HARDWARE)
+
+    @property
+    def meaning(self) -> str:
+        """What holds for a cell that passes this level, as one clause."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Level.DECLARED: "the leaf accepts the cell, or refuses it with a reason",
+    Level.CONTRACT: "the call that the leaf makes is the one that the contract asks for",
+    Level.REFERENCE: "the numbers are right against the oracle, with kernels modelled",
+    Level.INVENTORY: "the release can take the call and ships machine code for it: manifest row, object, symbol",
+    Level.TRACE: "the release's own dispatch code, run for real, picks a kernel that exists",
+    Level.COMPILE: "the picked kernel compiles for the arch",
+    Level.ISA: "the picked kernel's machine code, executed by an emulator, gives the right numbers",
+    Level.HARDWARE: "the real kernel on the real GPU gives the right numbers",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseId:
+    """Which release was looked at.
+
+    Attributes:
+        version: PEP 440 version, or ``main-<date>-<sha8>``.
+        identity: ``sha256:...`` over the release's content.
+        kind: How it was given: ``wheel``, ``tree``, ``installed`` or ``git``.
+    """
+
+    version: str
+    identity: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A disagreement that was seen besides the outcomes of cells.
+
+    Attributes:
+        code: What kind of disagreement.
+        path: Release-relative file, with ``:line`` where there is one.
+        message: One sentence for people.
+    """
+
+    code: str
+    path: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one level observed of one board.
+
+    Attributes:
+        level: The level that looked.
+        board: Arch, or arch and CU count as ``gfx942:304`` where the level depends on it.
+        subject: ``name@version`` of the implementation, or None where none took part.
+        release: The release, or None where none took part.
+        observed: Day of the observation, ``YYYY-MM-DD``.
+        harness: Version of this harness.
+        environment: What the observation ran in, name to value.
+        outcomes: Every cell that was looked at.
+        findings: Disagreements besides.
+    """
+
+    level: Level
+    board: str
+    subject: str | None
+    release: ReleaseId | None
+    observed: str
+    harness: str
+    environment: dict[str, str]
+    outcomes: dict[Cell, Outcome]
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def path(self) -> Path:
+        """Where the record is kept, relative to the folder of reports."""
+        owner = self.release.version if self.release else f"subject-{self.subject}"
+        parts = [self.level.value, self.board.replace(":", "-")]
+        if self.release and self.subject:
+            parts.append(self.subject)
+        return Path(owner) / ("-".join(parts) + ".json")
+
+
+def to_json(evidence: Evidence) -> str:
+    """Return the record as text: one line a cell, keys in a fixed order, ending in a newline."""
+    head = {
+        "schema": SCHEMA,
+        "level": evidence.level.value,
+        "board": evidence.board,
+        "subject": evidence.subject,
+        "release": None
+        if evidence.release is None
+        else {
+            "version": evidence.release.version,
+            "identity": evidence.release.identity,
+            "kind": evidence.release.kind,
+        },
+        "observed": evidence.observed,
+        "harness": evidence.harness,
+        "environment": dict(sorted(evidence.environment.items())),
+    }
+    lines = [f"  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}," for key, value in head.items()]
+    cells = [_cell_to_dict(cell, outcome) for cell, outcome in evidence.outcomes.items()]
+    findings = [{"code": f.code, "path": f.path, "message": f.message} for f in evidence.findings]
+    lines.append(f'  "cells": {json_lines(cells)},')
+    lines.append(f'  "findings": {json_lines(findings)}')
+    return "{\n" + "\n".join(lines) + "\n}\n"
+
+
+def json_lines(items: list[dict[str, Any]]) -> str:
+    """Return a JSON array with one item a line, so that a diff shows what changed."""
+    if not items:
+        return "[]"
+    return "[\n" + ",\n".join("    " + json.dumps(item, ensure_ascii=False) for item in items) + "\n  ]"
+
+
+def _cell_to_dict(cell: Cell, outcome: Outcome) -> dict[str, Any]:
+    record: dict[str, Any] = {"cell": str(cell), "outcome": outcome.kind.value}
+    if outcome.reason is not None:
+        record |= {"reason": outcome.reason.value, "message": outcome.message}
+    if outcome.details:
+        record["details"] = outcome.details
+    return record
+
+
+def from_json(text: str, source: str) -> Evidence:
+    """Return the record that a text holds.
+
+    Args:
+        text: The record.
+        source: Its name, for messages.
+
+    Raises:
+        InfrastructureError: The text is not a record that the schema accepts.
+    """
+    try:
+        data = json.loads(text)
+        jsonschema.validate(data, _schema())
+    except json.JSONDecodeError as error:
+        msg = f"evidence must be JSON (got an error in line {error.lineno} of {source}: {error.msg})"
+        raise InfrastructureError(msg) from None
+    except jsonschema.ValidationError as error:
+        where = "/".join(str(p) for p in error.absolute_path) or "the top"
+        msg = f"evidence must obey {SCHEMA} (at {where} of {source}: {error.message})"
+        raise InfrastructureError(msg) from None
+    axes = load_axes()
+    outcomes = {}
+    for item in data["cells"]:
+        cell = axes.parse_cell(item["cell"])
+        if cell in outcomes:
+            msg = f"a cell must be recorded once ({cell} is recorded twice in {source})"
+            raise InfrastructureError(msg)
+        reason = Reason(item["reason"]) if "reason" in item else None
+        outcomes[cell] = Outcome(Kind(item["outcome"]), reason, item.get("message"), item.get("details", {}))
+    release = data["release"]
+    return Evidence(
+        level=Level(data["level"]),
+        board=data["board"],
+        subject=data["subject"],
+        release=None if release is None else ReleaseId(**release),
+        observed=data["observed"],
+        harness=data["harness"],
+        environment=data["environment"],
+        outcomes=outcomes,
+        findings=tuple(Finding(**f) for f in data["findings"]),
+    )
+
+
+@cache
+def _schema() -> dict[str, Any]:
+    schema: dict[str, Any] = json.loads((spec_dir() / "schemas" / "evidence.json").read_text("utf-8"))
+    return schema
+
+
+def write(evidence: Evidence, reports: Path) -> Path:
+    """Write a record under the folder of reports and return its path. The only writer of evidence.
+
+    Raises:
+        InfrastructureError: The record does not obey its own schema, or the file cannot be written.
+    """
+    text = to_json(evidence)
+    if from_json(text, "the record to be written") != evidence:
+        msg = "evidence must survive being written and read (a detail is not plain JSON)"
+        raise InfrastructureError(msg)
+    target = reports / evidence.path
+    write_text(target, text)
+    return target
+
+
+def write_text(target: Path, text: str) -> None:
+    """Write a text file whole or not at all, creating its folder.
+
+    Raises:
+        InfrastructureError: The file cannot be written.
+    """
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", newline="\n", dir=target.parent, prefix=".partial-", delete=False
+        ) as file:
+            try:
+                file.write(text)
+                file.close()
+                # mkstemp makes the file private; a published file is as readable as any other
+                umask = os.umask(0)
+                os.umask(umask)
+                Path(file.name).chmod(0o666 & ~umask)
+                Path(file.name).replace(target)
+            except BaseException:
+                Path(file.name).unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        msg = f"{target} must be writable ({error.strerror}); free the place or choose another folder"
+        raise InfrastructureError(msg) from error
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A record and the file that it came from.
+
+    Attributes:
+        evidence: The record.
+        path: Its path relative to the folder of reports, in POSIX form.
+        digest: ``sha256:...`` of the file.
+    """
+
+    evidence: Evidence
+    path: str
+    digest: str = field(repr=False)
+
+
+def load(reports: Path) -> list[Loaded]:
+    """Read every record under the folder of reports, in the order of their paths.
+
+    Raises:
+        InfrastructureError: A record is unreadable, or lies where another one belongs.
+    """
+    loaded = []
+    for file in sorted(reports.rglob("*.json")):
+        relative = file.relative_to(reports)
+        try:
+            raw = file.read_bytes()
+            evidence = from_json(raw.decode("utf-8"), relative.as_posix())
+        except (OSError, UnicodeDecodeError) as error:
+            msg = f"{relative.as_posix()} must be a readable UTF-8 file ({error})"
+            raise InfrastructureError(msg) from error
+        if evidence.path != relative:
+            msg = f"the record of {evidence.path.as_posix()} lies in {relative.as_posix()}: move or delete it"
+            raise InfrastructureError(msg)
+        loaded.append(Loaded(evidence, relative.as_posix(), "sha256:" + hashlib.sha256(raw).hexdigest()))
+    return loaded
