@@ -7,18 +7,13 @@ tracebacks, no foreign source lines and no machine paths.
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import tempfile
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import jsonschema
-
-from aiter_conformance.axes import Cell, load_axes, spec_dir
+from aiter_conformance import documents
+from aiter_conformance.axes import Cell, load_axes
 from aiter_conformance.errors import InfrastructureError
 from aiter_conformance.outcome import Kind, Outcome, Reason
 
@@ -52,7 +47,7 @@ _MEANINGS = {
     Level.DECLARED: "the leaf accepts the cell, or refuses it with a reason",
     Level.CONTRACT: "the call that the leaf makes is the one that the contract asks for",
     Level.REFERENCE: "the numbers are right against the oracle, with kernels modelled",
-    Level.INVENTORY: "the release can take the call and ships machine code for it: manifest row, object, symbol",
+    Level.INVENTORY: "the release can take the call and ships sound machine code for it",
     Level.TRACE: "the release's own dispatch code, run for real, picks a kernel that exists",
     Level.COMPILE: "the picked kernel compiles for the arch",
     Level.ISA: "the picked kernel's machine code, executed by an emulator, gives the right numbers",
@@ -127,36 +122,22 @@ class Evidence:
 
 
 def to_json(evidence: Evidence) -> str:
-    """Return the record as text: one line a cell, keys in a fixed order, ending in a newline."""
-    head = {
-        "schema": SCHEMA,
-        "level": evidence.level.value,
-        "board": evidence.board,
-        "subject": evidence.subject,
-        "release": None
-        if evidence.release is None
-        else {
-            "version": evidence.release.version,
-            "identity": evidence.release.identity,
-            "kind": evidence.release.kind,
-        },
-        "observed": evidence.observed,
-        "harness": evidence.harness,
-        "environment": dict(sorted(evidence.environment.items())),
-    }
-    lines = [f"  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}," for key, value in head.items()]
-    cells = [_cell_to_dict(cell, outcome) for cell, outcome in evidence.outcomes.items()]
-    findings = [{"code": f.code, "path": f.path, "message": f.message} for f in evidence.findings]
-    lines.append(f'  "cells": {json_lines(cells)},')
-    lines.append(f'  "findings": {json_lines(findings)}')
-    return "{\n" + "\n".join(lines) + "\n}\n"
-
-
-def json_lines(items: list[dict[str, Any]]) -> str:
-    """Return a JSON array with one item a line, so that a diff shows what changed."""
-    if not items:
-        return "[]"
-    return "[\n" + ",\n".join("    " + json.dumps(item, ensure_ascii=False) for item in items) + "\n  ]"
+    """Return the record as text, one line a cell."""
+    release = evidence.release
+    return documents.render(
+        {
+            "schema": SCHEMA,
+            "level": evidence.level.value,
+            "board": evidence.board,
+            "subject": evidence.subject,
+            "release": None if release is None else asdict(release),
+            "observed": evidence.observed,
+            "harness": evidence.harness,
+            "environment": dict(sorted(evidence.environment.items())),
+            "cells": [_cell_to_dict(cell, outcome) for cell, outcome in evidence.outcomes.items()],
+            "findings": [asdict(finding) for finding in evidence.findings],
+        }
+    )
 
 
 def _cell_to_dict(cell: Cell, outcome: Outcome) -> dict[str, Any]:
@@ -176,18 +157,9 @@ def from_json(text: str, source: str) -> Evidence:
         source: Its name, for messages.
 
     Raises:
-        InfrastructureError: The text is not a record that the schema accepts.
+        InfrastructureError: The text is not a record that the schema accepts, or a cell is recorded twice.
     """
-    try:
-        data = json.loads(text)
-        jsonschema.validate(data, _schema())
-    except json.JSONDecodeError as error:
-        msg = f"evidence must be JSON (got an error in line {error.lineno} of {source}: {error.msg})"
-        raise InfrastructureError(msg) from None
-    except jsonschema.ValidationError as error:
-        where = "/".join(str(p) for p in error.absolute_path) or "the top"
-        msg = f"evidence must obey {SCHEMA} (at {where} of {source}: {error.message})"
-        raise InfrastructureError(msg) from None
+    data = documents.parse(text, schema="evidence", source=source)
     axes = load_axes()
     outcomes = {}
     for item in data["cells"]:
@@ -207,14 +179,8 @@ def from_json(text: str, source: str) -> Evidence:
         harness=data["harness"],
         environment=data["environment"],
         outcomes=outcomes,
-        findings=tuple(Finding(**f) for f in data["findings"]),
+        findings=tuple(Finding(**finding) for finding in data["findings"]),
     )
-
-
-@cache
-def _schema() -> dict[str, Any]:
-    schema: dict[str, Any] = json.loads((spec_dir() / "schemas" / "evidence.json").read_text("utf-8"))
-    return schema
 
 
 def write(evidence: Evidence, reports: Path) -> Path:
@@ -228,35 +194,8 @@ def write(evidence: Evidence, reports: Path) -> Path:
         msg = "evidence must survive being written and read (a detail is not plain JSON)"
         raise InfrastructureError(msg)
     target = reports / evidence.path
-    write_text(target, text)
+    documents.write_text(target, text)
     return target
-
-
-def write_text(target: Path, text: str) -> None:
-    """Write a text file whole or not at all, creating its folder.
-
-    Raises:
-        InfrastructureError: The file cannot be written.
-    """
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", newline="\n", dir=target.parent, prefix=".partial-", delete=False
-        ) as file:
-            try:
-                file.write(text)
-                file.close()
-                # mkstemp makes the file private; a published file is as readable as any other
-                umask = os.umask(0)
-                os.umask(umask)
-                Path(file.name).chmod(0o666 & ~umask)
-                Path(file.name).replace(target)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
-    except OSError as error:
-        msg = f"{target} must be writable ({error.strerror}); free the place or choose another folder"
-        raise InfrastructureError(msg) from error
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,268 @@
+"""The matrix: what the evidence says of every cell, by one table of verdicts.
+
+A matrix is derived from evidence files alone, so that it can be rebuilt offline, byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+from aiter_conformance import documents
+from aiter_conformance.axes import Cell, load_axes
+from aiter_conformance.errors import InfrastructureError, UsageError
+from aiter_conformance.evidence import Finding, Level, Loaded, ReleaseId
+from aiter_conformance.outcome import Kind, Outcome
+
+SCHEMA = "aiter-conformance/matrix/1"
+
+_BROKEN = (Kind.REFUSED, Kind.FAIL, Kind.CRASH, Kind.TIMEOUT)
+
+
+class Verdict(StrEnum):
+    """What the matrix says of a cell."""
+
+    CONFLICT = "conflict"
+    UNCLAIMED = "unclaimed"
+    UNSUPPORTED = "unsupported"
+    VALIDATED = "validated"
+    EMULATED = "emulated"
+    MODELLED = "modelled"
+    DECLARED = "declared"
+    UNKNOWN = "unknown"
+
+    @property
+    def meaning(self) -> str:
+        """What the verdict says, as one sentence for people."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Verdict.CONFLICT: "The leaf accepts it, but the evidence says that it does not work with this release.",
+    Verdict.UNCLAIMED: "The leaf refuses it, but the release's kernels were seen to work.",
+    Verdict.UNSUPPORTED: "The leaf refuses it, with the reason given.",
+    Verdict.VALIDATED: "The real kernel on the real GPU gave the right numbers.",
+    Verdict.EMULATED: "The release's machine code, run by an emulator, gave the right numbers.",
+    Verdict.MODELLED: "The numbers are right with modelled kernels, and the release picks those kernels.",
+    Verdict.DECLARED: "The leaf accepts it and nothing seen speaks against it. Its numbers were not checked.",
+    Verdict.UNKNOWN: "Nothing was observed.",
+}
+
+
+@dataclass(frozen=True)
+class Observations:
+    """Everything observed of one cell, by level; several boards of an arch may stand side by side."""
+
+    by_level: dict[Level, list[Outcome]]
+
+    def kinds(self, level: Level) -> set[Kind]:
+        """Return the kinds of outcome at a level; empty when it was never run."""
+        return {outcome.kind for outcome in self.by_level.get(level, [])}
+
+    def holds(self, level: Level) -> bool:
+        """Return whether the level was run and every outcome passed."""
+        return self.kinds(level) == {Kind.PASS}
+
+    def worst(self) -> tuple[Level, Outcome] | None:
+        """Return the first broken observation, the strongest level first, or None."""
+        for level in reversed(Level):
+            for outcome in self.by_level.get(level, []):
+                if outcome.kind in _BROKEN:
+                    return level, outcome
+        return None
+
+
+def _refused(seen: Observations) -> bool:
+    return Kind.REFUSED in seen.kinds(Level.DECLARED)
+
+
+def _works(seen: Observations) -> bool:
+    return seen.holds(Level.HARDWARE) or seen.holds(Level.ISA)
+
+
+# First that applies.
+_TABLE: tuple[tuple[Verdict, Callable[[Observations], bool]], ...] = (
+    (Verdict.CONFLICT, lambda seen: not _refused(seen) and seen.worst() is not None),
+    (Verdict.UNCLAIMED, lambda seen: _refused(seen) and _works(seen)),
+    (Verdict.UNSUPPORTED, _refused),
+    (Verdict.VALIDATED, lambda seen: seen.holds(Level.HARDWARE)),
+    (Verdict.EMULATED, lambda seen: seen.holds(Level.ISA)),
+    (Verdict.MODELLED, lambda seen: seen.holds(Level.REFERENCE) and seen.holds(Level.TRACE)),
+    (Verdict.DECLARED, lambda seen: seen.holds(Level.DECLARED)),
+    (Verdict.UNKNOWN, lambda _seen: True),
+)
+
+
+def judge(seen: Observations) -> Verdict:
+    """Return the verdict of a cell: the first row of the table that applies."""
+    return next(verdict for verdict, applies in _TABLE if applies(seen))
+
+
+@dataclass(frozen=True)
+class CellState:
+    """What the matrix says of one cell.
+
+    Attributes:
+        verdict: The verdict.
+        levels: The levels that were run, each with the way it ended (``pass``, ``refused``, ``fail`` ...).
+        reason: Reason code behind the verdict or, where nothing is wrong, behind the strongest level that
+            could not be run; None when there is none.
+        message: The same as a sentence.
+        evidence: Records it rests on, as indices into the matrix's list.
+    """
+
+    verdict: Verdict
+    levels: dict[Level, str]
+    reason: str | None
+    message: str | None
+    evidence: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A record that the matrix rests on.
+
+    Attributes:
+        path: The record, relative to the folder of reports.
+        digest: ``sha256:...`` of the record.
+        level: Its level.
+        board: Its board.
+        observed: The day of the observation.
+    """
+
+    path: str
+    digest: str
+    level: Level
+    board: str
+    observed: str
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """The compatibility matrix of one release for one subject."""
+
+    release: ReleaseId
+    subject: str
+    harness: str
+    cells: dict[Cell, CellState]
+    findings: tuple[Finding, ...]
+    sources: tuple[Source, ...]
+
+
+def build(records: Iterable[Loaded], release: str, subject: str) -> Matrix:
+    """Derive the matrix of a release from evidence.
+
+    Args:
+        records: Any evidence; what is about other releases or subjects is left aside.
+        release: Version of the release.
+        subject: ``name@version`` of the implementation.
+
+    Raises:
+        UsageError: No evidence is about the release.
+        InfrastructureError: Two records about the version are about different content.
+    """
+    used = [
+        r
+        for r in records
+        if (r.evidence.release is None or r.evidence.release.version == release)
+        and r.evidence.subject in (None, subject)
+    ]
+    identities = {r.evidence.release for r in used if r.evidence.release is not None}
+    if not identities:
+        msg = f"evidence about release {release} must be there (got none): run `aiter-conformance matrix build`"
+        raise UsageError(msg)
+    if len(identities) > 1:
+        found = ", ".join(sorted(f"{i.identity} ({i.kind})" for i in identities))
+        msg = f"evidence of {release} must be about one artefact (got {found}): delete what is not meant"
+        raise InfrastructureError(msg)
+    sources = tuple(
+        Source(r.path, r.digest, r.evidence.level, r.evidence.board, r.evidence.observed) for r in used
+    )
+    cells = {}
+    for cell in load_axes().cells():
+        seen: dict[Level, list[Outcome]] = {}
+        evidence = []
+        for index, record in enumerate(used):
+            if cell in record.evidence.outcomes:
+                seen.setdefault(record.evidence.level, []).append(record.evidence.outcomes[cell])
+                evidence.append(index)
+        cells[cell] = _state(Observations(seen), tuple(evidence))
+    return Matrix(
+        release=identities.pop(),
+        subject=subject,
+        harness=max(r.evidence.harness for r in used),
+        cells=cells,
+        findings=tuple(f for r in used for f in r.evidence.findings),
+        sources=sources,
+    )
+
+
+def _state(seen: Observations, evidence: tuple[int, ...]) -> CellState:
+    verdict = judge(seen)
+    worst = seen.worst()
+    if verdict is Verdict.UNSUPPORTED:
+        because = next(o for o in seen.by_level[Level.DECLARED] if o.kind is Kind.REFUSED)
+    elif worst is not None:
+        because = worst[1]
+    else:
+        because = next(
+            (o for level in reversed(Level) for o in seen.by_level.get(level, []) if o.kind is not Kind.PASS),
+            Outcome(Kind.PASS),
+        )
+    levels = {level: _combined(seen.by_level[level]) for level in Level if level in seen.by_level}
+    reason = None if because.reason is None else because.reason.value
+    return CellState(verdict, levels, reason, because.message, evidence)
+
+
+def _combined(outcomes: list[Outcome]) -> str:
+    """Return the way a level ended over several boards: the common one, or ``partial k/n``."""
+    kinds = {outcome.kind for outcome in outcomes}
+    if len(kinds) == 1:
+        return kinds.pop().value
+    passed = sum(outcome.kind is Kind.PASS for outcome in outcomes)
+    return f"partial {passed}/{len(outcomes)}"
+
+
+def to_json(matrix: Matrix) -> str:
+    """Return the matrix as text, one line a cell."""
+    return documents.render(
+        {
+            "schema": SCHEMA,
+            "release": asdict(matrix.release),
+            "subject": matrix.subject,
+            "harness": matrix.harness,
+            "verdicts": {verdict.value: verdict.meaning for verdict in Verdict},
+            "cells": [{"cell": str(cell)} | asdict(state) for cell, state in matrix.cells.items()],
+            "findings": [asdict(finding) for finding in matrix.findings],
+            "evidence": [asdict(source) for source in matrix.sources],
+        }
+    )
+
+
+def from_json(text: str, source: str) -> Matrix:
+    """Return the matrix that a text holds.
+
+    Raises:
+        InfrastructureError: The text is not a matrix that the schema accepts.
+    """
+    data = documents.parse(text, schema="matrix", source=source)
+    axes = load_axes()
+    cells = {
+        axes.parse_cell(item["cell"]): CellState(
+            Verdict(item["verdict"]),
+            {Level(level): how for level, how in item["levels"].items()},
+            item["reason"],
+            item["message"],
+            tuple(item["evidence"]),
+        )
+        for item in data["cells"]
+    }
+    return Matrix(
+        release=ReleaseId(**data["release"]),
+        subject=data["subject"],
+        harness=data["harness"],
+        cells=cells,
+        findings=tuple(Finding(**finding) for finding in data["findings"]),
+        sources=tuple(Source(**(item | {"level": Level(item["level"])})) for item in data["evidence"]),
+    )
