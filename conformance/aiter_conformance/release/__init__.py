@@ -1,1 +1,29 @@
-"""Reading AITER releases without importing them."""
+"""Reading AITER releases without importing them.
+
+`open_release` gives an artefact its version and identity, `read_api` its interface, `take_inventory` its
+kernels.
+"""
+
+from aiter_conformance.release.api import ApiFacts, EnumFact, read_api
+from aiter_conformance.release.artefact import Release, ReleaseKind, open_release
+from aiter_conformance.release.findings import Finding, FindingCode
+from aiter_conformance.release.inventory import Inventory, Manifest, ManifestRow, ObjectCount, take_inventory
+from aiter_conformance.release.pysource import Parameter, Signature
+
+__all__ = [
+    "ApiFacts",
+    "EnumFact",
+    "Finding",
+    "FindingCode",
+    "Inventory",
+    "Manifest",
+    "ManifestRow",
+    "ObjectCount",
+    "Parameter",
+    "Release",
+    "ReleaseKind",
+    "Signature",
+    "open_release",
+    "read_api",
+    "take_inventory",
+]
