@@ -109,6 +109,8 @@ class CellState:
         reason: Reason code behind the verdict or, where nothing is wrong, behind the strongest level that
             could not be run; None when there is none.
         message: The same as a sentence.
+        kernels: Kernel families that the release has for the cell, each with the number of sound code
+            objects; 0 for a family that is compiled on first use.
         evidence: Records it rests on, as indices into the matrix's list.
     """
 
@@ -116,6 +118,7 @@ class CellState:
     levels: dict[Level, str]
     reason: str | None
     message: str | None
+    kernels: dict[str, int]
     evidence: tuple[int, ...]
 
 
@@ -170,7 +173,7 @@ def build(records: Iterable[Loaded], release: str, subject: str) -> Matrix:
     ]
     identities = {r.evidence.release for r in used if r.evidence.release is not None}
     if not identities:
-        msg = f"evidence about release {release} must be there (got none): run `aiter-conformance matrix build`"
+        msg = f"evidence of release {release} must be there (got none): run `aiter-conformance matrix build`"
         raise UsageError(msg)
     if len(identities) > 1:
         found = ", ".join(sorted(f"{i.identity} ({i.kind})" for i in identities))
@@ -212,7 +215,10 @@ def _state(seen: Observations, evidence: tuple[int, ...]) -> CellState:
         )
     levels = {level: _combined(seen.by_level[level]) for level in Level if level in seen.by_level}
     reason = None if because.reason is None else because.reason.value
-    return CellState(verdict, levels, reason, because.message, evidence)
+    kernels: dict[str, int] = {}
+    for outcome in seen.by_level.get(Level.INVENTORY, []):
+        kernels |= outcome.details.get("kernels", {})
+    return CellState(verdict, levels, reason, because.message, kernels, evidence)
 
 
 def _combined(outcomes: list[Outcome]) -> str:
@@ -254,6 +260,7 @@ def from_json(text: str, source: str) -> Matrix:
             {Level(level): how for level, how in item["levels"].items()},
             item["reason"],
             item["message"],
+            item["kernels"],
             tuple(item["evidence"]),
         )
         for item in data["cells"]

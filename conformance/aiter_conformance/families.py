@@ -1,0 +1,74 @@
+"""The kernel families of ``matrices/spec/families.toml``: which cells each can serve, how each shows."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from aiter_conformance.axes import Cell, spec_dir
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One kernel family.
+
+    Attributes:
+        name: Short name, e.g. ``asm-1stage-ptpc``.
+        title: What it is, for people.
+        kind: ``object`` for machine code that a release ships, ``source`` for what is compiled on first use.
+        manifest: For ``object``: path of its manifest, with ``{arch}`` and ``{activation}``.
+        needs: Files that must be in the release besides.
+        generator: Program of the release whose option ``--activation`` lists what it takes, or None.
+        archs: Archs it can serve.
+        schemes: Schemes it can serve.
+        routers: Where the router weight may multiply.
+        activations: Activations it can serve, each with the family's own name for it.
+        source: Where in AITER this was read.
+    """
+
+    name: str
+    title: str
+    kind: Literal["object", "source"]
+    archs: tuple[str, ...]
+    schemes: tuple[str, ...]
+    routers: tuple[str, ...]
+    activations: dict[str, str]
+    source: str
+    manifest: str | None = None
+    needs: tuple[str, ...] = ()
+    generator: str | None = None
+
+    def serves(self, cell: Cell) -> bool:
+        """Return whether the family can serve a cell, in a release that has all that it needs."""
+        return (
+            cell.arch in self.archs
+            and cell.scheme in self.schemes
+            and cell.router in self.routers
+            and cell.activation in self.activations
+        )
+
+    def manifest_of(self, cell: Cell) -> str:
+        """Return the path of the manifest that lists the family's kernels for a cell."""
+        assert self.manifest is not None  # noqa: S101 -- load_families checks it
+        return self.manifest.format(arch=cell.arch, activation=self.activations[cell.activation])
+
+
+@cache
+def load_families() -> tuple[Family, ...]:
+    """Read the table of kernel families.
+
+    Raises:
+        ValueError: An ``object`` family names no manifest, or a ``source`` family names one.
+    """
+    data = tomllib.loads((spec_dir() / "families.toml").read_text(encoding="utf-8"))
+    families = []
+    for entry in data["family"]:
+        lists = {key: tuple(entry.get(key, ())) for key in ("archs", "schemes", "routers", "needs")}
+        family = Family(**(entry | lists))
+        if (family.kind == "object") != (family.manifest is not None):
+            msg = f"a family must name a manifest exactly when its kind is 'object' (got {family.name})"
+            raise ValueError(msg)
+        families.append(family)
+    return tuple(families)

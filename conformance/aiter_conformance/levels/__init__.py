@@ -1,0 +1,1 @@
+"""How each level of evidence observes cells, one module a level."""

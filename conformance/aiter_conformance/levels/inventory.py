@@ -1,0 +1,167 @@
+"""Level inventory: whether a release can take the call of each cell, and ships sound machine code for it.
+
+What is compiled on first use on the user's machine cannot be shown here: such a cell is not run, and the
+levels trace and compile decide.
+"""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+
+from aiter_conformance.axes import Cell, load_axes, spec_dir
+from aiter_conformance.contract import ApiNeed, NeedKind, api_needs
+from aiter_conformance.families import Family, load_families
+from aiter_conformance.outcome import Kind, Outcome, Reason
+from aiter_conformance.release.api import ApiFacts, read_api
+from aiter_conformance.release.artefact import Release
+from aiter_conformance.release.findings import Finding
+from aiter_conformance.release.inventory import Inventory, Manifest, Progress, take_inventory
+from aiter_conformance.release.pysource import Sources
+
+
+@dataclass(frozen=True)
+class ReleaseFacts:
+    """What was read of one release, and is asked for every cell.
+
+    Attributes:
+        api: Its interface.
+        inventory: What it ships.
+        paths: All its files.
+        generator_activations: The activations that each generator of ``families.toml`` takes.
+    """
+
+    api: ApiFacts
+    inventory: Inventory
+    paths: frozenset[str]
+    generator_activations: dict[str, frozenset[str]]
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Everything that is wrong in the release, sorted."""
+        return tuple(sorted(self.api.findings + self.inventory.findings))
+
+
+def read_release(release: Release, progress: Progress | None = None) -> ReleaseFacts:
+    """Read everything that this level asks of a release.
+
+    Raises:
+        InfrastructureError: A file of the artefact cannot be read at all, as in a damaged archive.
+    """
+    sources = Sources(release.files)
+    generators = {family.generator for family in load_families() if family.generator}
+    activations = {
+        generator: _option_choices(tree, "--activation")
+        for generator in sorted(generators)
+        if (tree := sources.tree(generator)) is not None
+    }
+    inventory = take_inventory(release, progress)
+    return ReleaseFacts(read_api(release), inventory, frozenset(release.files.paths), activations)
+
+
+def _option_choices(tree: ast.Module, option: str) -> frozenset[str]:
+    """Return the choices of an argparse option: the constants in its ``choices=[...]``."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="add_argument"), args=names, keywords=keywords) if any(
+                isinstance(name, ast.Constant) and name.value == option for name in names
+            ):
+                for keyword in keywords:
+                    if keyword.arg == "choices" and isinstance(keyword.value, ast.List | ast.Tuple):
+                        values = keyword.value.elts
+                        return frozenset(str(v.value) for v in values if isinstance(v, ast.Constant))
+    return frozenset()
+
+
+def observe(facts: ReleaseFacts, cells: Iterable[Cell]) -> dict[Cell, Outcome]:
+    """Return for each cell whether the release can take its call and ships machine code for it."""
+    manifests = {manifest.path: manifest for manifest in facts.inventory.manifests}
+    return {cell: _observe_cell(facts, manifests, cell) for cell in cells}
+
+
+def _observe_cell(facts: ReleaseFacts, manifests: dict[str, Manifest], cell: Cell) -> Outcome:
+    if facts.api.archs is not None and cell.arch not in facts.api.archs:
+        message = (
+            f"This release does not know {cell.arch}: the GPUs it names are {', '.join(facts.api.archs)}, "
+            "and it ships no kernel for any other. A newer AITER is needed."
+        )
+        return Outcome(Kind.FAIL, Reason.ARCH_UNKNOWN, message)
+    for need in api_needs(cell):
+        if not _has(facts.api, need):
+            return Outcome(Kind.REFUSED, need.reason, _missing_sentence(need))
+    return _observe_kernels(facts, manifests, cell)
+
+
+def _has(api: ApiFacts, need: ApiNeed) -> bool:
+    function = api.asm_moe_tkw1 if need.function == "asm_moe_tkw1" else api.fused_moe
+    if need.kind is NeedKind.FUNCTION:
+        return function is not None
+    if need.kind is NeedKind.ARGUMENT:
+        return function is not None and function.takes(need.name)
+    enum = api.activation_type if need.kind is NeedKind.ACTIVATION else api.quant_type
+    return enum is not None and enum.members.get(need.name) == need.value
+
+
+def _missing_sentence(need: ApiNeed) -> str:
+    what = {
+        NeedKind.FUNCTION: f"function {need.module}.{need.name}",
+        NeedKind.ARGUMENT: f"argument {need.name!r} of {need.function}",
+        NeedKind.ACTIVATION: f"activation ActivationType.{need.name} with the value {need.value}",
+        NeedKind.QUANT_TYPE: f"quantisation QuantType.{need.name} with the value {need.value}",
+    }[need.kind]
+    since = _first_release(need)
+    advice = f" AITER has it from {since}." if since else ""
+    return f"This release has no {what}, and the call needs it: {need.why}.{advice}"
+
+
+def _first_release(need: ApiNeed) -> str:
+    table = {NeedKind.ARGUMENT: "arguments", NeedKind.ACTIVATION: "activations"}.get(need.kind, "")
+    return _first_releases().get(table, {}).get(need.name, "")
+
+
+@cache
+def _first_releases() -> dict[str, dict[str, str]]:
+    return tomllib.loads((spec_dir() / "api.toml").read_text(encoding="utf-8"))
+
+
+def _observe_kernels(facts: ReleaseFacts, manifests: dict[str, Manifest], cell: Cell) -> Outcome:
+    kernels: dict[str, int] = {}
+    broken: list[str] = []
+    for family in load_families():
+        if not family.serves(cell) or not facts.paths.issuperset(family.needs):
+            continue
+        if family.kind == "source":
+            if _generator_takes(facts, family, cell):
+                kernels[family.name] = 0
+            continue
+        manifest = manifests.get(family.manifest_of(cell))
+        rows = () if manifest is None else manifest.rows
+        sound = sum(row.sound for row in rows)
+        if sound:
+            kernels[family.name] = sound
+        elif rows:
+            broken.append(family.name)
+    details = {"kernels": kernels} if kernels else {}
+    if any(kernels.values()):
+        return Outcome(Kind.PASS, details=details)
+    if kernels:
+        message = "Its kernels are compiled on first use: reading the release cannot show that they exist."
+        return Outcome(Kind.NOT_RUN, Reason.BUILT_ON_FIRST_USE, message, details)
+    if broken:
+        message = (
+            f"The release lists kernels for this cell ({', '.join(broken)}), and all of them are broken."
+        )
+        return Outcome(Kind.FAIL, Reason.KERNEL_BROKEN, message)
+    scheme = load_axes().schemes[cell.scheme].name
+    router = ", router weight on input," if cell.router == "in" else ""
+    message = f"No kernel in this release does {cell.activation} with {scheme}{router} on {cell.arch}."
+    return Outcome(Kind.FAIL, Reason.NO_KERNEL, message)
+
+
+def _generator_takes(facts: ReleaseFacts, family: Family, cell: Cell) -> bool:
+    if family.generator is None:
+        return True
+    return family.activations[cell.activation] in facts.generator_activations.get(family.generator, ())

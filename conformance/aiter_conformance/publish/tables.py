@@ -1,0 +1,84 @@
+"""The rows and words in which a matrix is shown, on a terminal and on a page alike."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from aiter_conformance.axes import ROUTERS, Axes, Cell, Router
+from aiter_conformance.evidence import Level
+from aiter_conformance.matrix import CellState, Matrix, Verdict
+
+ROUTER_WORDS: dict[Router, str] = {"out": "output", "in": "input"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """Cells of one arch and scheme of which the same is said.
+
+    Attributes:
+        arch: The arch.
+        scheme: The scheme.
+        activations: The activations, in display order.
+        routers: Where the router weight multiplies, in display order.
+        state: What the matrix says of each of the cells.
+    """
+
+    arch: str
+    scheme: str
+    activations: tuple[str, ...]
+    routers: tuple[Router, ...]
+    state: CellState
+
+
+def rows(matrix: Matrix, axes: Axes, cells: Collection[Cell]) -> list[Row]:
+    """Return the rows that show the given cells, as few as possible, in display order."""
+    chosen = set(cells)
+    return [
+        row
+        for arch in axes.archs
+        for scheme in axes.schemes
+        for row in _rows_of_scheme(matrix, axes, arch, scheme, chosen)
+    ]
+
+
+def _rows_of_scheme(matrix: Matrix, axes: Axes, arch: str, scheme: str, chosen: set[Cell]) -> list[Row]:
+    # First the activations that agree for both places of the router weight, then the places that agree.
+    groups: list[tuple[dict[Router, CellState], list[str]]] = []
+    for activation in axes.activations:
+        cells = {router: Cell(arch, scheme, activation, router) for router in ROUTERS}
+        states = {router: matrix.cells[cell] for router, cell in cells.items() if cell in chosen}
+        same = next((activations for other, activations in groups if other == states), None)
+        if same is not None:
+            same.append(activation)
+        elif states:
+            groups.append((states, [activation]))
+    found = []
+    for states, activations in groups:
+        seen: list[CellState] = []
+        for state in states.values():
+            if state not in seen:
+                seen.append(state)
+                routers = tuple(router for router, other in states.items() if other == state)
+                found.append(Row(arch, scheme, tuple(activations), routers, state))
+    return found
+
+
+def level_words(state: CellState) -> str:
+    """Return what each level that was run gave, e.g. ``declared yes, inventory no``."""
+    words = {"pass": "yes", "refused": "no", "fail": "no", "not_run": "not shown"}
+    said = [f"{level.value} {words.get(how, how)}" for level, how in state.levels.items()]
+    return ", ".join(said) or "never tried"
+
+
+def count_verdicts(matrix: Matrix, arch: str) -> dict[Verdict, int]:
+    """Return how many cells of an arch have each verdict; verdicts without cells are left out."""
+    states = [state for cell, state in matrix.cells.items() if cell.arch == arch]
+    counts = {verdict: sum(state.verdict is verdict for state in states) for verdict in Verdict}
+    return {verdict: count for verdict, count in counts.items() if count}
+
+
+def never_run(matrix: Matrix) -> list[Level]:
+    """Return the levels of which the matrix holds no record at all, weakest first."""
+    run = {source.level for source in matrix.sources}
+    return [level for level in Level if level not in run]

@@ -1,0 +1,97 @@
+"""The only executor: runs a level over the cells of each board and returns the evidence."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import platform
+from collections.abc import Callable, Iterable
+from importlib import metadata
+
+from aiter_conformance import __version__
+from aiter_conformance.axes import Cell, load_axes
+from aiter_conformance.evidence import Evidence, Finding, Level, ReleaseId
+from aiter_conformance.levels import declared, inventory
+from aiter_conformance.outcome import Outcome
+from aiter_conformance.protocols import Subject
+from aiter_conformance.release.artefact import Release
+
+# Variables that change what the code under test does.
+VARIABLES = ("AITER_", "VLLM_ROCM_", "GPU_ARCHS", "CU_NUM")
+
+Progress = Callable[[str, int, int], None]
+
+
+def collect(
+    subject: Subject, release: Release | None = None, progress: Progress | None = None
+) -> list[Evidence]:
+    """Observe every level that needs no GPU and no compiler, on every arch.
+
+    Args:
+        subject: The implementation under test.
+        release: The release to look at, or None to look at the subject alone.
+        progress: Called with (what is read, done, in all) now and then.
+
+    Raises:
+        InfrastructureError: A file of the release cannot be read; nothing was observed then.
+    """
+    cells = load_axes().cells()
+    records = _per_arch(Level.DECLARED, declared.observe(subject, cells), subject=subject)
+    if release is not None:
+        advance = None if progress is None else lambda done, total: progress("code objects", done, total)
+        facts = inventory.read_release(release, advance)
+        findings = [
+            Finding(f.code.value, f"{f.path}:{f.line}" if f.line else f.path, f.message)
+            for f in facts.findings
+        ]
+        records += _per_arch(
+            Level.INVENTORY, inventory.observe(facts, cells), release=release, findings=findings
+        )
+    return records
+
+
+def _per_arch(
+    level: Level,
+    outcomes: dict[Cell, Outcome],
+    *,
+    subject: Subject | None = None,
+    release: Release | None = None,
+    findings: Iterable[Finding] = (),
+) -> list[Evidence]:
+    """Split what was observed into one record for each arch.
+
+    A finding goes to the arch whose folder it is in; one about all of them goes to the first.
+    """
+    archs = list(load_axes().archs)
+    homes: dict[str, list[Finding]] = {arch: [] for arch in archs}
+    for finding in findings:
+        homes[next((arch for arch in archs if f"/{arch}/" in finding.path), archs[0])].append(finding)
+    identity = None if release is None else ReleaseId(release.version, release.identity, release.kind.value)
+    return [
+        Evidence(
+            level=level,
+            board=arch,
+            subject=None if subject is None else f"{subject.name}@{subject.version}",
+            release=identity,
+            observed=dt.date.today().isoformat(),
+            harness=__version__,
+            environment=environment(),
+            outcomes={cell: outcome for cell, outcome in outcomes.items() if cell.arch == arch},
+            findings=tuple(homes[arch]),
+        )
+        for arch in archs
+    ]
+
+
+def environment() -> dict[str, str]:
+    """Return what an observation runs in: versions, and the variables that change the code under test."""
+    found = {"python": platform.python_version(), "machine": platform.machine()}
+    for distribution in ("torch", "amd-aiter"):
+        try:
+            found[distribution] = metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            found[distribution] = "not installed"
+    for name, value in os.environ.items():
+        if name.startswith(VARIABLES):
+            found[name] = "(a path)" if "/" in value else value  # records hold no path of a machine
+    return found
