@@ -1,0 +1,52 @@
+"""The command ``aiter-conformance``: noun, verb, release.
+
+Exit codes: 0 good, 1 findings, 2 wrong usage, 3 infrastructure (nothing could be tested).
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+import click
+
+from aiter_conformance import __version__
+from aiter_conformance.cli.doctor import doctor
+from aiter_conformance.cli.matrix import matrix
+from aiter_conformance.cli.release import release
+from aiter_conformance.errors import HarnessError, InfrastructureError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="aiter-conformance")
+def cli() -> None:
+    """Conformance of AITER's fused MoE kernels, as vLLM uses them on AMD Instinct GPUs.
+
+    RELEASE is a wheel file of amd-aiter or an unpacked tree. Exit codes: 0 good, 1 findings,
+    2 wrong usage, 3 infrastructure: nothing could be tested.
+    """
+
+
+cli.add_command(doctor)
+cli.add_command(matrix)
+cli.add_command(release)
+
+
+def main() -> None:
+    """Run the command and exit with its code; an error is one sentence on standard error."""
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        code = 2
+    except HarnessError as error:
+        click.echo(f"error: {error}", err=True)
+        code = error.exit_code
+    except click.exceptions.Abort:
+        click.echo("interrupted: nothing more was written", err=True)
+        code = 130
+    except Exception:  # a fault of the harness must not read as a finding
+        traceback.print_exc()
+        click.echo("error: this is a fault of aiter-conformance, not a result; please report it", err=True)
+        code = InfrastructureError.exit_code
+    sys.exit(code)

@@ -1,0 +1,203 @@
+"""``matrix build|show|publish|check``: the compatibility matrix of a release."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from aiter_conformance import evidence, store, subjects
+from aiter_conformance.axes import ROUTERS, load_axes
+from aiter_conformance.cli.output import json_option, print_json, print_table, progress
+from aiter_conformance.matrix import Matrix, Verdict
+from aiter_conformance.publish.page import why
+from aiter_conformance.publish.tables import ROUTER_WORDS, count_verdicts, level_words, rows
+from aiter_conformance.release.artefact import open_release
+from aiter_conformance.runner import collect
+
+root_option = click.option(
+    "--root",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(),
+    help="Checkout of this project (default: the current folder).",
+)
+subject_option = click.option(
+    "--subject",
+    "subject_name",
+    type=click.Choice(tuple(subjects.SUBJECTS)),
+    default="impl",
+    show_default=True,
+    help="Implementation that is asked what it declares.",
+)
+
+
+@click.group()
+def matrix() -> None:
+    """Build, show, publish and check the compatibility matrix of an AITER release."""
+
+
+@matrix.command()
+@click.argument("release_text", metavar="RELEASE")
+@subject_option
+@root_option
+@json_option
+def build(release_text: str, subject_name: str, root: Path, as_json: bool) -> None:
+    """Observe RELEASE and build its matrix under build/; nothing else is written.
+
+    The exit code says whether a matrix was built, not whether it is good: that is for `matrix show`.
+    """
+    built = _observe(release_text, subject_name, store.build_place(root))
+    _report(built, as_json)
+
+
+@matrix.command()
+@click.argument("release_text", metavar="RELEASE")
+@subject_option
+@root_option
+@json_option
+def publish(release_text: str, subject_name: str, root: Path, as_json: bool) -> None:
+    """Observe RELEASE and write evidence and matrix into the checkout, to be committed."""
+    place = store.checkout_place(root)
+    published = _observe(release_text, subject_name, place)
+    _report(published, as_json)
+
+
+def _observe(release_text: str, subject_name: str, place: store.Place) -> Matrix:
+    with open_release(release_text) as opened, progress() as advance:
+        subject = subjects.load_subject(subject_name)
+        records = collect(subject, opened, advance)
+        for record in records:
+            evidence.write(record, place.reports)
+        return store.write_matrix(place, opened.version, f"{subject.name}@{subject.version}")
+
+
+def _report(built: Matrix, as_json: bool) -> None:
+    if as_json:
+        counts = {
+            arch: {v.value: n for v, n in count_verdicts(built, arch).items()} for arch in load_axes().archs
+        }
+        print_json({"release": built.release.version, "identity": built.release.identity, "cells": counts})
+        return
+    click.echo(f"AITER {built.release.version} ({built.release.kind}), subject {built.subject}\n")
+    verdicts = [v for v in Verdict if any(v in count_verdicts(built, a) for a in load_axes().archs)]
+    body = [
+        [arch, *(str(count_verdicts(built, arch).get(verdict, 0)) for verdict in verdicts)]
+        for arch in load_axes().archs
+    ]
+    print_table(["cells", *(verdict.value for verdict in verdicts)], body, wrap=[])
+    click.echo("")
+    for verdict in verdicts:
+        click.echo(f"{verdict.value:>12}  {verdict.meaning}")
+    click.echo(f"\n{len(built.findings)} findings in the release itself.")
+    click.echo("Look closer: aiter-conformance matrix show --arch gfx950 --scheme mxfp4-w4a16")
+
+
+def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
+    axes = load_axes()
+    for name, choices in (
+        ("verdict", [v.value for v in Verdict]),
+        ("router", list(ROUTERS)),
+        ("activation", list(axes.activations)),
+        ("scheme", list(axes.schemes)),
+        ("arch", list(axes.archs)),
+    ):
+        command = click.option(f"--{name}", type=click.Choice(choices), help=f"Only cells of this {name}.")(
+            command
+        )
+    return command
+
+
+@matrix.command()
+@click.argument("version", metavar="[VERSION]", required=False)
+@_filters
+@root_option
+@json_option
+def show(
+    version: str | None,
+    arch: str | None,
+    scheme: str | None,
+    activation: str | None,
+    router: str | None,
+    verdict: str | None,
+    root: Path,
+    as_json: bool,
+) -> int:
+    """Show a matrix, or the part of it that the options choose.
+
+    VERSION is a release that was built or published here; without it the newest one is shown. Exit code 1
+    if a shown cell is in conflict with what its leaf accepts.
+    """
+    loaded, where = store.find_matrix(root, version)
+    chosen = [
+        cell
+        for cell, state in loaded.cells.items()
+        if arch in (None, cell.arch)
+        and scheme in (None, cell.scheme)
+        and activation in (None, cell.activation)
+        and router in (None, cell.router)
+        and verdict in (None, state.verdict.value)
+    ]
+    conflict = any(loaded.cells[cell].verdict is Verdict.CONFLICT for cell in chosen)
+    if as_json:
+        states = [
+            {
+                "cell": str(cell),
+                "verdict": loaded.cells[cell].verdict.value,
+                "levels": {level.value: how for level, how in loaded.cells[cell].levels.items()},
+                "reason": loaded.cells[cell].reason,
+                "message": loaded.cells[cell].message,
+                "kernels": loaded.cells[cell].kernels,
+            }
+            for cell in chosen
+        ]
+        print_json(
+            {"release": loaded.release.version, "subject": loaded.subject, "from": where, "cells": states}
+        )
+        return int(conflict)
+    click.echo(f"AITER {loaded.release.version}, subject {loaded.subject} (from {where})\n")
+    found = rows(loaded, load_axes(), chosen)
+    if not found:
+        click.echo("no cell has all of these properties")
+        return 0
+    body = [
+        [
+            row.arch,
+            row.scheme,
+            ", ".join(row.activations),
+            ", ".join(ROUTER_WORDS[r] for r in row.routers),
+            row.state.verdict.value,
+            level_words(row.state),
+            why(row.state),
+        ]
+        for row in found
+    ]
+    header = ["arch", "scheme", "activations", "router weight on", "verdict", "levels", "why"]
+    print_table(header, body, wrap=[2, 5, 6])
+    click.echo("")
+    for shown in Verdict:
+        if any(row.state.verdict is shown for row in found):
+            click.echo(f"{shown.value:>12}  {shown.meaning}")
+    return int(conflict)
+
+
+@matrix.command()
+@root_option
+@json_option
+def check(root: Path, as_json: bool) -> int:
+    """Rebuild every published matrix from the checked-in evidence and compare, byte for byte.
+
+    Exit code 1 if a published file differs, 3 if nothing is published.
+    """
+    results = store.check_published(root)
+    if as_json:
+        print_json(
+            [{"file": r.file, "same": r.difference is None, "difference": r.difference} for r in results]
+        )
+    else:
+        for result in results:
+            click.echo(f"{'same     ' if result.difference is None else 'DIFFERENT'} {result.file}")
+            if result.difference is not None:
+                click.echo(f"          {result.difference}")
+    return int(any(result.difference is not None for result in results))

@@ -1,0 +1,78 @@
+"""What this project runs, each session in a virtual environment of its own: ``nox --list``."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import nox
+
+nox.options.sessions = ["lint", "tests"]
+nox.options.reuse_existing_virtualenvs = True
+nox.options.default_venv_backend = "venv"
+
+ROOT = Path(__file__).parent
+DOWNLOADS = ROOT / "build" / "downloads"
+CONSTRAINTS = ("--constraint", str(ROOT / "constraints.txt"))
+PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
+
+# The one AITER release on PyPI (PyPI's "aiter" is another package).
+AITER_VERSION = "0.1.7.post2.dev18"
+AITER_WHEEL = f"amd_aiter-{AITER_VERSION}-py3-none-any.whl"
+AITER_SHA256 = "fe139d74438217c35e87e3b961166bac8db2d381eadccb371da2e63615f05a31"
+
+
+def install(
+    session: nox.Session, *, extras: str = "", groups: tuple[str, ...] = (), editable: bool = True
+) -> None:
+    """Install the project with what pyproject.toml asks for, in the versions of constraints.txt."""
+    packages = nox.project.dependency_groups(PROJECT, *groups)
+    project = f"{ROOT}[{extras}]" if extras else str(ROOT)
+    session.install(*CONSTRAINTS, *packages, *(("--editable",) if editable else ()), project)
+
+
+def download_aiter(session: nox.Session) -> Path:
+    """Download PyPI's AITER release once, without its dependencies, and check what came."""
+    wheel = DOWNLOADS / AITER_WHEEL
+    if not wheel.is_file():
+        session.run(
+            *("python", "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"),
+            *("--dest", str(DOWNLOADS), f"amd-aiter=={AITER_VERSION}"),
+        )
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    if digest != AITER_SHA256:
+        session.error(f"{wheel.name} must have sha256 {AITER_SHA256} (got {digest}): delete it and try again")
+    return wheel
+
+
+@nox.session
+def matrix(session: nox.Session) -> None:
+    """Build the matrix of a release under build/: PyPI's AITER, or the RELEASE given after --."""
+    install(session, editable=False)
+    release = session.posargs or [str(download_aiter(session))]
+    session.run("aiter-conformance", "matrix", "build", *release)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the suites over impl and the harness's own tests on a CPU, then check what is published."""
+    install(session, extras="cpu", groups=("test",))
+    download_aiter(session)
+    session.run("pytest", "--numprocesses=2", "--hypothesis-profile=ci", *session.posargs)
+    session.run("aiter-conformance", "matrix", "check")
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style, formatting and types."""
+    install(session, extras="cpu", groups=("lint",))
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("mypy")
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure what the design promises, and print a table beside the promises."""
+    install(session, extras="cpu", groups=("test",))
+    session.run("python", "-m", "aiter_conformance.bench", str(download_aiter(session)), *session.posargs)
