@@ -71,7 +71,7 @@ class Sources:
         self._trees: dict[str, ast.Module | None] = {}
 
     def tree(self, path: str) -> ast.Module | None:
-        """Return the syntax tree of *path*; None without such a file, or, with a finding, if it is no Python."""
+        """Return the syntax tree of *path*; None if there is none, or, with a finding, if it is no Python."""
         if path not in self._trees:
             self._trees[path] = self._parse(path)
         return self._trees[path]
