@@ -8,7 +8,7 @@ second and later imports take about 20 ms.
 
 What differs from a run on a GPU, all of it outside the module under test:
 
-* the two MoE operators are registered for every device instead of for "CUDA" only, and the others not at all;
+* the operators of MoE and routing are registered for every device, not for "CUDA" only, and no others are;
 * ``device="cuda"`` in `init_aiter_topK_meta_data` means the CPU where torch finds no accelerator;
 * `vllm_wheel.STUB_AREAS` are placeholders.
 """
@@ -53,6 +53,7 @@ TARGET = "vllm.model_executor.layers.fused_moe.experts.rocm_aiter_moe"
 OPERATORS: Mapping[Entry, str] = MappingProxyType(
     {"fused_moe": "rocm_aiter_fused_moe", "asm_moe_tkw1": "rocm_aiter_asm_moe_tkw1"}
 )
+ROUTING_OPERATORS = ("rocm_aiter_biased_grouped_topk", "rocm_aiter_grouped_topk")
 # Names of SPEC that vLLM may or may not have: 0.33.0 has none of them, its development line the first two.
 MAYBE_MISSING = (
     "derive_aiter_quant_method",
@@ -160,7 +161,7 @@ class _Registered:
     """What vLLM registered under the name of an operator."""
 
     implementation: Callable[..., Any]
-    fake: Callable[..., Any]
+    fake: Callable[..., Any] | None
     mutates: tuple[str, ...]
 
 
@@ -174,6 +175,10 @@ class _Import:
             values={
                 "vllm.config": {"get_current_vllm_config_or_none": lambda: None},
                 "vllm.distributed": ranks.values(),
+                "vllm.distributed.parallel_state": {  # who writes log messages
+                    "is_global_first_rank": lambda: True,
+                    "is_local_first_rank": lambda: True,
+                },
                 "vllm.plugins": {
                     "PLATFORM_PLUGINS_GROUP": "vllm.platform_plugins",
                     "load_plugins_by_group": lambda _group: {},
@@ -195,8 +200,12 @@ class _Import:
                 torch_utils: Any = importlib.import_module("vllm.utils.torch_utils")
                 torch_utils.direct_register_custom_op = self._register
                 self.target = importlib.import_module(TARGET)
-        except (ImportError, AttributeError) as error:
-            msg = f"vLLM {wheel.version} cannot be imported for {arch}: {error}"
+        except Exception as error:
+            missing = [f"{package} (by {module})" for module, package in finder.stubbed.items()]
+            needs = f"; not installed but needed: {', '.join(missing)}" if missing else ""
+            msg = (
+                f"vLLM {wheel.version} cannot be imported for {arch}: {type(error).__name__}: {error}{needs}"
+            )
             raise InfrastructureError(msg) from error
         finder.seal.closed = True
         self.ops: Any = self.target.rocm_aiter_ops
@@ -225,8 +234,8 @@ class _Import:
         fake_impl: Callable[..., Any] | None = None,
         **_unused: Any,
     ) -> None:
-        """Take the place of vLLM's ``direct_register_custom_op``: remember what a MoE operator is made of."""
-        if op_name in OPERATORS.values() and fake_impl is not None:
+        """Take the place of vLLM's ``direct_register_custom_op``: remember what an operator is made of."""
+        if op_name in (*OPERATORS.values(), *ROUTING_OPERATORS):
             self.registered[op_name] = _Registered(op_func, fake_impl, tuple(mutates_args or ()))
 
 
@@ -323,7 +332,7 @@ class VllmSubject:
         return self._imports[key]
 
     def _define_operators(self, imported: _Import) -> None:
-        """Define the two operators, once per process: what runs is the current import's own function."""
+        """Define the operators, once per process: what runs is the current import's own function."""
         if self._library is not None or not imported.registered:
             return
         library: Any = torch.library.Library("vllm", "FRAGMENT")  # type: ignore[no-untyped-call]
@@ -336,10 +345,12 @@ class VllmSubject:
                 return self._current.registered[_op_name].implementation(*args, **kwargs)
 
             def fake(*args: Any, _op_name: str = op_name, **kwargs: Any) -> Any:
-                return self._current.registered[_op_name].fake(*args, **kwargs)
+                own: Any = self._current.registered[_op_name].fake
+                return own(*args, **kwargs)
 
             library.impl(op_name, implementation, "CompositeExplicitAutograd")
-            library._register_fake(op_name, fake)
+            if first.fake is not None:
+                library._register_fake(op_name, fake)
         self._library = library
 
     @contextmanager
@@ -403,6 +414,9 @@ class VllmSubject:
             msg = f"vLLM registers {op_name} only where AITER is supported and installed"
             raise InfrastructureError(msg)
         registered = self._current.registered[op_name]
+        if registered.fake is None:
+            msg = f"vLLM registers {op_name} without a fake"
+            raise InfrastructureError(msg)
         operator = getattr(torch.ops.vllm, op_name).default
         wrapper = getattr(self._current.ops, name)
         return KernelEntry(wrapper, operator, registered.implementation, registered.fake)
