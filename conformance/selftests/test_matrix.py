@@ -1,0 +1,172 @@
+"""The matrix: the table of verdicts, and what is derived from evidence."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from aiter_conformance import matrix
+from aiter_conformance.axes import Cell, load_axes, spec_dir
+from aiter_conformance.errors import InfrastructureError, UsageError
+from aiter_conformance.evidence import Evidence, Level, Loaded, ReleaseId
+from aiter_conformance.matrix import Observations, Verdict, build, judge
+from aiter_conformance.outcome import Kind, Outcome, Reason
+
+PASS = Outcome(Kind.PASS)
+REFUSED = Outcome(Kind.REFUSED, Reason.SCHEME, "no")
+FAIL = Outcome(Kind.FAIL, Reason.NO_KERNEL, "none")
+NOT_RUN = Outcome(Kind.NOT_RUN, Reason.BUILT_ON_FIRST_USE, "later")
+CELL = Cell("gfx950", "bf16", "silu", "out")
+RELEASE = ReleaseId("0.1.7", "sha256:" + "0" * 64, "wheel")
+
+# (levels and their outcomes, verdict, why)
+TABLE = [
+    ({}, Verdict.UNKNOWN, "nothing was observed"),
+    ({Level.DECLARED: PASS}, Verdict.DECLARED, "the leaf says yes"),
+    ({Level.DECLARED: PASS, Level.INVENTORY: PASS}, Verdict.DECLARED, "a shipped kernel proves no number"),
+    ({Level.DECLARED: PASS, Level.INVENTORY: NOT_RUN}, Verdict.DECLARED, "not run is no evidence against"),
+    ({Level.DECLARED: PASS, Level.INVENTORY: FAIL}, Verdict.CONFLICT, "declared, and no kernel"),
+    (
+        {Level.DECLARED: PASS, Level.INVENTORY: REFUSED},
+        Verdict.CONFLICT,
+        "declared, and the call is not taken",
+    ),
+    ({Level.DECLARED: FAIL}, Verdict.CONFLICT, "the leaf says otherwise than the contract"),
+    ({Level.DECLARED: REFUSED, Level.INVENTORY: PASS}, Verdict.UNSUPPORTED, "shipping is not working"),
+    ({Level.DECLARED: REFUSED, Level.INVENTORY: FAIL}, Verdict.UNSUPPORTED, "refused is the first reason"),
+    ({Level.DECLARED: REFUSED, Level.ISA: PASS}, Verdict.UNCLAIMED, "refused, but its kernel works"),
+    ({Level.DECLARED: REFUSED, Level.HARDWARE: PASS}, Verdict.UNCLAIMED, "refused, but it works"),
+    (
+        {Level.DECLARED: PASS, Level.REFERENCE: PASS},
+        Verdict.DECLARED,
+        "a model alone says nothing of a release",
+    ),
+    (
+        {Level.DECLARED: PASS, Level.REFERENCE: PASS, Level.TRACE: PASS},
+        Verdict.MODELLED,
+        "modelled and traced",
+    ),
+    ({Level.DECLARED: PASS, Level.TRACE: PASS}, Verdict.DECLARED, "a picked kernel proves no number"),
+    ({Level.DECLARED: PASS, Level.ISA: PASS}, Verdict.EMULATED, "machine code was executed"),
+    (
+        {Level.DECLARED: PASS, Level.HARDWARE: PASS, Level.ISA: PASS},
+        Verdict.VALIDATED,
+        "hardware is strongest",
+    ),
+    ({Level.DECLARED: PASS, Level.HARDWARE: FAIL, Level.ISA: PASS}, Verdict.CONFLICT, "hardware says no"),
+    (
+        {Level.DECLARED: PASS, Level.HARDWARE: PASS, Level.TRACE: FAIL},
+        Verdict.CONFLICT,
+        "any level can say no",
+    ),
+]
+
+
+class TestJudge:
+    """`judge`."""
+
+    @pytest.mark.parametrize(("levels", "verdict"), [row[:2] for row in TABLE], ids=[row[2] for row in TABLE])
+    def test_table(self, levels: dict[Level, Outcome], verdict: Verdict) -> None:
+        """Each row of the table of verdicts."""
+        assert judge(Observations({level: [outcome] for level, outcome in levels.items()})) is verdict
+
+    def test_every_verdict_is_in_the_table(self) -> None:
+        """No verdict is without a row above."""
+        assert {row[1] for row in TABLE} == set(Verdict)
+
+    def test_a_level_holds_only_when_every_board_passed(self) -> None:
+        """One board that was not run leaves the cell below the level."""
+        seen = Observations({Level.DECLARED: [PASS], Level.HARDWARE: [PASS, NOT_RUN]})
+        assert judge(seen) is Verdict.DECLARED
+
+
+def record(level: Level, outcome: Outcome, **changes: object) -> Loaded:
+    """Return a loaded record with one outcome."""
+    about_release = level.about_release
+    made = Evidence(
+        level=level,
+        board="gfx950",
+        subject=None if about_release else "impl@0.1.0",
+        release=RELEASE if about_release else None,
+        observed="2026-01-02",
+        harness="0.1.0",
+        environment={},
+        outcomes={CELL: outcome},
+    )
+    made = replace(made, **changes)  # type: ignore[arg-type]
+    return Loaded(made, made.path.as_posix(), "sha256:" + "1" * 64)
+
+
+class TestBuild:
+    """`build`."""
+
+    def test_joins_subject_and_release(self) -> None:
+        """A cell rests on the records of the subject and of the release, and says what is against it."""
+        records = [record(Level.DECLARED, PASS), record(Level.INVENTORY, FAIL)]
+        state = build(records, "0.1.7", "impl@0.1.0").cells[CELL]
+        assert (state.verdict, state.reason, state.message) == (Verdict.CONFLICT, "no-kernel", "none")
+        assert state.levels == {Level.DECLARED: "pass", Level.INVENTORY: "fail"}
+        assert state.evidence == (0, 1)
+
+    def test_every_cell_is_there(self) -> None:
+        """A cell that was never looked at is unknown, not absent."""
+        cells = build([record(Level.INVENTORY, PASS)], "0.1.7", "impl@0.1.0").cells
+        assert list(cells) == load_axes().cells()
+        assert cells[Cell("gfx942", "bf16", "silu", "out")].verdict is Verdict.UNKNOWN
+
+    def test_other_subjects_and_releases_are_left_aside(self) -> None:
+        """What is about another subject or release changes nothing."""
+        other_release = replace(RELEASE, version="0.1.8")
+        records = [
+            record(Level.DECLARED, REFUSED, subject="vllm@0.33.0"),
+            record(Level.INVENTORY, FAIL, release=other_release),
+            record(Level.INVENTORY, PASS),
+        ]
+        built = build(records, "0.1.7", "impl@0.1.0")
+        assert built.cells[CELL].levels == {Level.INVENTORY: "pass"}
+        assert len(built.sources) == 1
+
+    def test_says_why_a_stronger_level_was_not_run(self) -> None:
+        """A cell with nothing against it tells what could not be shown, and the kernels that it has."""
+        not_run = replace(NOT_RUN, details={"kernels": {"ck": 0}})
+        state = build([record(Level.DECLARED, PASS), record(Level.INVENTORY, not_run)], "0.1.7", "impl@0.1.0")
+        assert state.cells[CELL].message == "later"
+        assert state.cells[CELL].kernels == {"ck": 0}
+
+    def test_boards_of_one_arch_are_counted(self) -> None:
+        """Where boards disagree the level is partial."""
+        records = [
+            record(Level.TRACE, PASS, board="gfx950:256"),
+            record(Level.TRACE, NOT_RUN, board="gfx950:128"),
+        ]
+        assert build(records, "0.1.7", "impl@0.1.0").cells[CELL].levels == {Level.TRACE: "partial 1/2"}
+
+    def test_no_evidence_is_an_error(self) -> None:
+        """A matrix of nothing is not built."""
+        with pytest.raises(UsageError, match=r"evidence of release 0\.1\.9 must be there"):
+            build([record(Level.INVENTORY, PASS)], "0.1.9", "impl@0.1.0")
+
+    def test_two_artefacts_of_one_version_are_an_error(self) -> None:
+        """Records of different content under one version do not make one matrix."""
+        other = replace(RELEASE, identity="sha256:" + "2" * 64)
+        records = [record(Level.INVENTORY, PASS), record(Level.TRACE, PASS, release=other)]
+        with pytest.raises(InfrastructureError, match="must be about one artefact"):
+            build(records, "0.1.7", "impl@0.1.0")
+
+
+class TestJson:
+    """`to_json` and `from_json`."""
+
+    def test_round_trip(self) -> None:
+        """A matrix survives being written and read."""
+        built = build([record(Level.DECLARED, PASS), record(Level.INVENTORY, FAIL)], "0.1.7", "impl@0.1.0")
+        assert matrix.from_json(matrix.to_json(built), "x") == built
+
+    def test_schema_and_code_know_the_same_words(self) -> None:
+        """The published schema lists exactly the verdicts and levels of the code."""
+        schema = json.loads((spec_dir() / "schemas" / "matrix.json").read_text(encoding="utf-8"))
+        cell = schema["properties"]["cells"]["items"]["properties"]
+        assert cell["verdict"]["enum"] == [verdict.value for verdict in Verdict]
+        assert cell["levels"]["propertyNames"]["enum"] == [level.value for level in Level]
