@@ -176,7 +176,7 @@ def parse_manifest(path: str, content: bytes) -> tuple[Manifest, list[Finding]]:
 
 def _cells(text: str) -> Iterator[tuple[int, list[str]]]:
     """Yield (line number, stripped cells) of each line that is not blank or a comment (``//`` or ``#``)."""
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         content = re.split(r"//|#", line, maxsplit=1)[0].strip()
         if content:
             yield number, [cell.strip() for cell in next(csv.reader([content], strict=True))]
