@@ -9,6 +9,7 @@ from aiter_conformance.release.artefact import Release, ReleaseKind, open_releas
 from aiter_conformance.release.findings import Finding, FindingCode
 from aiter_conformance.release.inventory import Inventory, Manifest, ManifestRow, ObjectCount, take_inventory
 from aiter_conformance.release.pysource import Parameter, Signature
+from aiter_conformance.release.version import version_key
 
 __all__ = [
     "ApiFacts",
@@ -26,4 +27,5 @@ __all__ = [
     "open_release",
     "read_api",
     "take_inventory",
+    "version_key",
 ]

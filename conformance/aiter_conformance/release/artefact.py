@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import importlib.metadata
+import importlib.util
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -11,9 +13,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from aiter_conformance.errors import UsageError
+from aiter_conformance.errors import HarnessError, InfrastructureError, UsageError
 from aiter_conformance.release.files import CONTENT_ROOTS, Files, TreeFiles, WheelFiles
-from aiter_conformance.release.version import tree_version, wheel_version
+from aiter_conformance.release.git_files import GitFiles, commit_version, find_commit
+from aiter_conformance.release.version import PROJECT, tree_version, wheel_version
 
 
 class ReleaseKind(StrEnum):
@@ -60,22 +63,71 @@ class Release:
 
 
 def open_release(text: str) -> Release:
-    """Open the release that *text* names: a wheel file, or the folder of a checkout or of an unpacked wheel.
+    """Open the release that *text* names.
+
+    Args:
+        text: ``installed`` (the ``aiter`` of this Python, found and not imported), a wheel file, the folder
+            of a checkout or of an unpacked wheel, or ``git:DIR@REVISION``, a commit of the repository DIR.
 
     Raises:
-        UsageError: There is nothing at that path, or what is there is not AITER.
+        UsageError: There is nothing of that name, or what is there is not AITER.
         InfrastructureError: It is AITER, but damaged or built to do harm.
     """
+    if text == "installed":
+        return _open_installed()
+    if text.startswith("git:"):
+        return _open_git(text)
     path = Path(text)
     if path.is_dir():
-        return _open(TreeFiles(path), ReleaseKind.TREE, path.resolve().name)
+        label = path.resolve().name
+        return _checked(
+            TreeFiles(path),
+            label,
+            lambda files: Release(_tree_version(path, files), ReleaseKind.TREE, label, files),
+        )
     if path.is_file():
-        return _open(WheelFiles(path), ReleaseKind.WHEEL, path.name)
+        return _checked(
+            WheelFiles(path),
+            path.name,
+            lambda files: Release(wheel_version(path.name, files), ReleaseKind.WHEEL, path.name, files),
+        )
     msg = (
-        f"a release must be a wheel file or the folder of a tree (got {text!r}: there is no such file or "
-        "folder)"
+        "a release must be `installed`, a wheel file, the folder of a tree, or git:DIR@TAG "
+        f"(got {text!r}: there is no such file or folder)"
     )
     raise UsageError(msg)
+
+
+def _open_installed() -> Release:
+    """Open the package ``aiter`` of this Python, be it installed or a checkout in development mode."""
+    spec = importlib.util.find_spec("aiter")  # a top-level name: nothing is imported
+    if spec is None or not spec.submodule_search_locations:
+        msg = f"no aiter is installed in this Python; install {PROJECT}, or name a wheel file or a tree"
+        raise UsageError(msg)
+    package = Path(next(iter(spec.submodule_search_locations)))
+    if package.name != "aiter":
+        msg = f"the installed aiter must lie in a folder aiter/ (got {package.name!r}); name its tree instead"
+        raise InfrastructureError(msg)
+
+    def opened(files: Files) -> Release:
+        version = tree_version(files) or _distribution_version() or _unknown_version(files)
+        return Release(version, ReleaseKind.INSTALLED, "installed", files)
+
+    return _checked(TreeFiles(package.parent), "the installed aiter", opened)
+
+
+def _open_git(text: str) -> Release:
+    repository, at, revision = text.removeprefix("git:").rpartition("@")
+    if not at or not repository or not revision:
+        msg = f"a release in git must be git:DIR@REVISION (got {text!r})"
+        raise UsageError(msg)
+    commit = find_commit(Path(repository), revision)
+    label = f"git@{revision}"
+    return _checked(
+        GitFiles(Path(repository), commit),
+        label,
+        lambda files: Release(commit_version(commit), ReleaseKind.GIT, label, files),
+    )
 
 
 def identity_of(files: Files) -> str:
@@ -99,17 +151,43 @@ def _content(paths: Iterable[str]) -> list[str]:
     return [path for path in paths if path.partition("/")[0] in CONTENT_ROOTS and not path.endswith(".so")]
 
 
-def _open(files: Files, kind: ReleaseKind, label: str) -> Release:
+def _tree_version(root: Path, files: Files) -> str:
+    """Return what a tree says, else that of the commit that it is an unchanged checkout of, else an unknown one."""
+    said = tree_version(files)
+    if said is None and (root / ".git").exists():
+        try:
+            commit = find_commit(root, "HEAD")
+            committed = GitFiles(root, commit)
+        except HarnessError:  # git is not there, or the checkout is broken: the files are still what they are
+            return _unknown_version(files)
+        try:
+            if identity_of(committed) == identity_of(files):
+                said = commit_version(commit)
+        finally:
+            committed.close()
+    return said or _unknown_version(files)
+
+
+def _unknown_version(files: Files) -> str:
+    return f"0+unknown.{identity_of(files).removeprefix('sha256:')[:8]}"
+
+
+def _distribution_version() -> str | None:
+    """Return the version of the installed distribution, whose metadata lies elsewhere in development mode."""
+    try:
+        return importlib.metadata.version(PROJECT)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _checked(files: Files, label: str, opened: Callable[[Files], Release]) -> Release:
+    """Return what *opened* makes of *files* if they are AITER's; close them if anything is wrong."""
     try:
         _check_is_aiter(files, label)
-        if kind is ReleaseKind.WHEEL:
-            version = wheel_version(label, files)
-        else:
-            version = tree_version(files) or f"0+unknown.{identity_of(files).removeprefix('sha256:')[:8]}"
+        return opened(files)
     except BaseException:
         files.close()
         raise
-    return Release(version, kind, label, files)
 
 
 def _check_is_aiter(files: Files, label: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from email.parser import HeaderParser
 
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
@@ -14,6 +15,25 @@ from aiter_conformance.release.files import METADATA_PATH, Files
 PROJECT = "amd-aiter"
 _NAMES = frozenset({PROJECT, "aiter"})  # early releases were called aiter, as the import package still is
 _VERSION_FILE = "aiter/_version.py"
+_MAIN = re.compile(r"main-(\d{8})-[0-9a-f]{8}")
+
+
+def version_key(version: str) -> tuple[bool, Version, str]:
+    """Return a sort key for the versions of releases, oldest first.
+
+    Releases come in PEP 440's order (post-releases after their base, local versions after the public one),
+    then the states of main by date: main is ahead of every release that was cut from it before.
+
+    Raises:
+        UsageError: *version* is neither.
+    """
+    if _MAIN.fullmatch(version):
+        return True, Version("0"), version
+    try:
+        return False, Version(version), ""
+    except InvalidVersion as error:
+        msg = f"a version must be as PEP 440 has it, or main-<date>-<sha8> (got {version!r})"
+        raise UsageError(msg) from error
 
 
 def wheel_version(file_name: str, files: Files) -> str:
