@@ -152,7 +152,7 @@ def _content(paths: Iterable[str]) -> list[str]:
 
 
 def _tree_version(root: Path, files: Files) -> str:
-    """Return what a tree says, else that of the commit that it is an unchanged checkout of, else an unknown one."""
+    """Return what a tree says, else the version of the commit that it is a checkout of, else unknown."""
     said = tree_version(files)
     if said is None and (root / ".git").exists():
         try:

@@ -39,7 +39,7 @@ def _git(folder: Path, *arguments: str) -> str:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """Return a repository with the good sample tagged v0.1.20, v0.1.20.post1 and keep/this, and one commit more."""
+    """Return a repository: the good sample tagged v0.1.20, v0.1.20.post1 and keep/this, and a commit more."""
     files = sample_files()
     del files["PKG-INFO"]  # not under version control
     tree = write_tree(tmp_path / "repository", files)
@@ -58,7 +58,7 @@ class TestGit:
     """``git:DIR@REVISION``."""
 
     def test_a_tag(self, repository: Path) -> None:
-        """A commit with version tags has the newest of them; its content is that of a tree with the same files."""
+        """A commit has the newest of its version tags; its content is that of a tree with the same files."""
         with open_release(f"git:{repository}@v0.1.20") as release:
             assert (release.version, release.kind, release.label) == (
                 "0.1.20.post1",
@@ -80,6 +80,15 @@ class TestGit:
             assert release.version == f"main-20260822-{sha[:8]}"
             assert release.files.read("aiter/new.py") == b"# new\n"
             assert "aiter/untracked.py" not in release.files.paths
+
+    def test_a_checkout_as_a_tree(self, repository: Path) -> None:
+        """The folder of an unchanged checkout has the version of its commit; a changed one has none."""
+        _git(repository, "checkout", "--quiet", "v0.1.20")
+        with open_release(str(repository)) as release:
+            assert (release.version, release.kind) == ("0.1.20.post1", ReleaseKind.TREE)
+        write_tree(repository, {"aiter/fused_moe.py": b"# changed\n"})
+        with open_release(str(repository)) as release:
+            assert release.version.startswith("0+unknown.")
 
     def test_a_bare_repository(self, repository: Path) -> None:
         """A bare clone is read as a work tree is."""
@@ -127,7 +136,7 @@ class TestGit:
             open_release(f"git:{repository}@HEAD")
 
     def test_a_missing_object(self, repository: Path) -> None:
-        """An object that the repository lacks is an infrastructure error with the file's name, not an empty file."""
+        """An object that the repository lacks is an error with the file's name, not an empty file."""
         name = _git(repository, "rev-parse", "HEAD:aiter/new.py")
         (repository / ".git" / "objects" / name[:2] / name[2:]).unlink()
         with (
@@ -190,7 +199,7 @@ class TestVersions:
     """`version_key` and `tag_version`."""
 
     def test_order(self) -> None:
-        """Release candidates, posts, local versions and main come in the order in which they follow each other."""
+        """Candidates, posts, local versions and main come in the order in which they follow each other."""
         expected = [
             "0+unknown.12345678",
             "0.1.7.post2.dev18",
@@ -207,7 +216,7 @@ class TestVersions:
             "main-20260801-ffffffff",
             "main-20260822-00000000",
         ]
-        assert sorted(reversed(expected), key=version_key) == expected
+        assert sorted(expected[1::2] + expected[::2], key=version_key) == expected
 
     def test_no_version(self) -> None:
         """Anything else is refused."""
