@@ -231,7 +231,8 @@ def _combined(outcomes: list[Outcome]) -> str:
 
 
 def to_json(matrix: Matrix) -> str:
-    """Return the matrix as text, one line a cell."""
+    """Return the matrix as text, one line a cell; what is said of many cells is written once."""
+    because = list(dict.fromkeys((state.reason, state.message) for state in matrix.cells.values()))
     return documents.render(
         {
             "schema": SCHEMA,
@@ -239,7 +240,18 @@ def to_json(matrix: Matrix) -> str:
             "subject": matrix.subject,
             "harness": matrix.harness,
             "verdicts": {verdict.value: verdict.meaning for verdict in Verdict},
-            "cells": [{"cell": str(cell)} | asdict(state) for cell, state in matrix.cells.items()],
+            "because": [{"reason": reason, "message": message} for reason, message in because],
+            "cells": [
+                {
+                    "cell": str(cell),
+                    "verdict": state.verdict.value,
+                    "levels": state.levels,
+                    "because": because.index((state.reason, state.message)),
+                    "kernels": state.kernels,
+                    "evidence": state.evidence,
+                }
+                for cell, state in matrix.cells.items()
+            ],
             "findings": [asdict(finding) for finding in matrix.findings],
             "evidence": [asdict(source) for source in matrix.sources],
         }
@@ -258,8 +270,8 @@ def from_json(text: str, source: str) -> Matrix:
         axes.parse_cell(item["cell"]): CellState(
             Verdict(item["verdict"]),
             {Level(level): how for level, how in item["levels"].items()},
-            item["reason"],
-            item["message"],
+            data["because"][item["because"]]["reason"],
+            data["because"][item["because"]]["message"],
             item["kernels"],
             tuple(item["evidence"]),
         )

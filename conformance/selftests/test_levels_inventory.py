@@ -66,7 +66,7 @@ class TestObserve:
         """A release without any family for the cell has no kernel, in words that name the cell."""
         outcome = observe(tmp_path, {})
         assert (outcome.kind, outcome.reason) == (Kind.FAIL, Reason.NO_KERNEL)
-        assert outcome.message == "No kernel in this release does silu with fp8-channel on gfx950."
+        assert "does silu with fp8-channel on gfx950" in str(outcome.message)
 
     def test_what_is_compiled_on_first_use_is_not_run(self, tmp_path: Path) -> None:
         """A generator that takes the activation leaves the cell open: neither pass nor fail."""

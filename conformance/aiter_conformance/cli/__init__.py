@@ -11,9 +11,9 @@ import traceback
 import click
 
 from aiter_conformance import __version__
-from aiter_conformance.cli.doctor import doctor
-from aiter_conformance.cli.matrix import matrix
-from aiter_conformance.cli.release import release
+from aiter_conformance.cli.doctor import doctor_command
+from aiter_conformance.cli.matrix import matrix_group
+from aiter_conformance.cli.release import release_group
 from aiter_conformance.errors import HarnessError, InfrastructureError
 
 
@@ -27,9 +27,9 @@ def cli() -> None:
     """
 
 
-cli.add_command(doctor)
-cli.add_command(matrix)
-cli.add_command(release)
+cli.add_command(doctor_command)
+cli.add_command(matrix_group)
+cli.add_command(release_group)
 
 
 def main() -> None:

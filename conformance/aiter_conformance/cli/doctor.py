@@ -34,9 +34,9 @@ class Check:
     message: str
 
 
-@click.command()
+@click.command("doctor")
 @json_option
-def doctor(as_json: bool) -> int:
+def doctor_command(as_json: bool) -> int:
     """Say what is installed here and what can be tested. Exit code 1 if something would mislead."""
     checks = list(examine())
     if as_json:

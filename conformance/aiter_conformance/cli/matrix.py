@@ -33,12 +33,12 @@ subject_option = click.option(
 )
 
 
-@click.group()
-def matrix() -> None:
+@click.group("matrix")
+def matrix_group() -> None:
     """Build, show, publish and check the compatibility matrix of an AITER release."""
 
 
-@matrix.command()
+@matrix_group.command()
 @click.argument("release_text", metavar="RELEASE")
 @subject_option
 @root_option
@@ -52,7 +52,7 @@ def build(release_text: str, subject_name: str, root: Path, as_json: bool) -> No
     _report(built, as_json)
 
 
-@matrix.command()
+@matrix_group.command()
 @click.argument("release_text", metavar="RELEASE")
 @subject_option
 @root_option
@@ -109,7 +109,7 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@matrix.command()
+@matrix_group.command()
 @click.argument("version", metavar="[VERSION]", required=False)
 @_filters
 @root_option
@@ -182,7 +182,7 @@ def show(
     return int(conflict)
 
 
-@matrix.command()
+@matrix_group.command()
 @root_option
 @json_option
 def check(root: Path, as_json: bool) -> int:

@@ -12,12 +12,12 @@ from aiter_conformance.release.artefact import Release, open_release
 from aiter_conformance.release.inventory import Inventory, take_inventory
 
 
-@click.group()
-def release() -> None:
+@click.group("release")
+def release_group() -> None:
     """Look at an AITER release without importing it."""
 
 
-@release.command()
+@release_group.command()
 @click.argument("release_text", metavar="RELEASE")
 @json_option
 def show(release_text: str, as_json: bool) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
-from aiter_conformance.axes import Cell, load_axes, spec_dir
+from aiter_conformance.axes import Cell, spec_dir
 from aiter_conformance.contract import ApiNeed, NeedKind, api_needs
 from aiter_conformance.families import Family, load_families
 from aiter_conformance.outcome import Kind, Outcome, Reason
@@ -155,9 +155,10 @@ def _observe_kernels(facts: ReleaseFacts, manifests: dict[str, Manifest], cell: 
             f"The release lists kernels for this cell ({', '.join(broken)}), and all of them are broken."
         )
         return Outcome(Kind.FAIL, Reason.KERNEL_BROKEN, message)
-    scheme = load_axes().schemes[cell.scheme].name
-    router = ", router weight on input," if cell.router == "in" else ""
-    message = f"No kernel in this release does {cell.activation} with {scheme}{router} on {cell.arch}."
+    message = (
+        f"No kernel in this release does {cell.activation} with {cell.scheme} on {cell.arch}, "
+        "the router weight being where it is."
+    )
     return Outcome(Kind.FAIL, Reason.NO_KERNEL, message)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from tabulate import tabulate
@@ -37,7 +38,9 @@ def render(matrix: Matrix, axes: Axes) -> str:
 
 def _table(header: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     escaped = [[cell.replace("|", "\\|") for cell in row] for row in body]
-    return tabulate(escaped, headers=list(header), tablefmt="github", disable_numparse=True)
+    aligned = tabulate(escaped, headers=list(header), tablefmt="github", disable_numparse=True)
+    # Long sentences would make most of the page padding.
+    return re.sub(r"-{4,}", "---", re.sub(r" {2,}", " ", aligned))
 
 
 def _title(matrix: Matrix) -> str:
@@ -130,7 +133,7 @@ def _arch(matrix: Matrix, axes: Axes, arch: str) -> str:
 
 def why(state: CellState) -> str:
     """Return what stands behind a verdict: the reason, and the kernels that the release has."""
-    said = [state.message] if state.message else []
+    said = [state.message.rstrip(".") + "."] if state.message else []
     if state.kernels:
         kernels = ", ".join(
             f"{name} ({count} objects)" if count else f"{name} (compiled on first use)"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aiter_conformance.axes import ROUTERS, Axes, Cell, Router
 from aiter_conformance.evidence import Level
@@ -47,7 +48,11 @@ def _rows_of_scheme(matrix: Matrix, axes: Axes, arch: str, scheme: str, chosen: 
     groups: list[tuple[dict[Router, CellState], list[str]]] = []
     for activation in axes.activations:
         cells = {router: Cell(arch, scheme, activation, router) for router in ROUTERS}
-        states = {router: matrix.cells[cell] for router, cell in cells.items() if cell in chosen}
+        states = {
+            router: _unnamed(matrix.cells[cell], activation)
+            for router, cell in cells.items()
+            if cell in chosen
+        }
         same = next((activations for other, activations in groups if other == states), None)
         if same is not None:
             same.append(activation)
@@ -62,6 +67,17 @@ def _rows_of_scheme(matrix: Matrix, axes: Axes, arch: str, scheme: str, chosen: 
                 routers = tuple(router for router, other in states.items() if other == state)
                 found.append(Row(arch, scheme, tuple(activations), routers, state))
     return found
+
+
+def _unnamed(state: CellState, activation: str) -> CellState:
+    """Return what is said of a cell without the activation's name, which stands in a column of its own.
+
+    Otherwise no two activations would be refused in the same words.
+    """
+    if state.message is None:
+        return state
+    message = state.message.replace(f"the activation {activation}", "this activation")
+    return replace(state, message=re.sub(rf"(?<![\w.]){activation}(?!\w)", "this activation", message))
 
 
 def level_words(state: CellState) -> str:

@@ -1,0 +1,268 @@
+"""The command: what it prints, what it writes, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from aiter_conformance import cli, matrix, store
+from aiter_conformance.axes import spec_dir
+from aiter_conformance.cli import doctor
+from aiter_conformance.release.samples import sample_files, write_tree, write_wheel
+
+
+class Result(NamedTuple):
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command with some arguments, as its entry point does."""
+
+    def run(*arguments: object) -> Result:
+        monkeypatch.setattr(sys, "argv", ["aiter-conformance", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        captured = capsys.readouterr()
+        code = ended.value.code
+        return Result(0 if code is None else int(code), captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    """A small good release."""
+    return write_wheel(tmp_path, sample_files())
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """An empty checkout of this project."""
+    root = tmp_path / "checkout"
+    shutil.copytree(spec_dir(), root / "matrices" / "spec")
+    return root
+
+
+def files(folder: Path) -> set[str]:
+    """Return every file below a folder."""
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+class TestExitCodes:
+    """Exit codes and messages of what goes wrong."""
+
+    def test_unknown_command_is_usage(self, run: Run) -> None:
+        """Exit code 2."""
+        assert run("matrix", "shw").code == 2
+
+    def test_missing_release_is_usage(self, run: Run, tmp_path: Path) -> None:
+        """A path where nothing is: code 2 and one sentence."""
+        result = run("release", "show", tmp_path / "nothing.whl")
+        assert result.code == 2
+        assert result.err.startswith("error: a release must be")
+        assert result.out == ""
+
+    def test_truncated_wheel_is_infrastructure(self, run: Run, wheel: Path, tmp_path: Path) -> None:
+        """Half a wheel: code 3, one sentence, and nothing written."""
+        wheel.write_bytes(wheel.read_bytes()[:1000])
+        result = run("matrix", "build", wheel, "--root", tmp_path / "out")
+        assert result.code == 3
+        assert result.err.startswith("error: ")
+        assert not (tmp_path / "out").exists()
+
+    def test_a_fault_of_the_harness_is_not_a_finding(
+        self, run: Run, wheel: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """An exception that nobody foresaw is code 3, never 1."""
+
+        def broken(*_arguments: object) -> None:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr("aiter_conformance.cli.release.read_api", broken)
+        result = run("release", "show", wheel)
+        assert result.code == 3
+        assert "fault of aiter-conformance" in result.err
+
+
+class TestReleaseShow:
+    """``release show``."""
+
+    def test_good_release(self, run: Run, wheel: Path) -> None:
+        """Version, interface and kernels; code 0."""
+        result = run("release", "show", wheel)
+        assert result.code == 0
+        for words in ("AITER 0.1.99 (wheel)", "fused_moe (22 parameters)", "Silu = 0", "no findings"):
+            assert words in result.out
+
+    def test_json(self, run: Run, wheel: Path) -> None:
+        """The same as one JSON document."""
+        document = json.loads(run("release", "show", wheel, "--json").out)
+        assert document["version"] == "0.1.99"
+        assert document["inventory"] | {"objects": None} == {
+            "manifests": 4,
+            "rows": 4,
+            "sound_rows": 4,
+            "objects": None,
+        }
+
+    def test_faulty_release(self, run: Run, tmp_path: Path) -> None:
+        """A row without its file is listed, and code 1."""
+        damaged = sample_files()
+        del damaged["hsa/gfx942/fmoe/silu/one.co"]
+        result = run("release", "show", write_tree(tmp_path / "tree", damaged))
+        assert result.code == 1
+        assert "missing-object" in result.out
+
+
+class TestMatrixBuildAndShow:
+    """``matrix build`` and ``matrix show``."""
+
+    def test_build_writes_below_build_only(self, run: Run, wheel: Path, tmp_path: Path) -> None:
+        """Evidence for each level and arch, matrix and page, and nothing else."""
+        root = tmp_path / "root"
+        assert run("matrix", "build", wheel, "--root", root).code == 0
+        archs = ("gfx942", "gfx950", "gfx1250")
+        expected = {f"build/reports/0.1.99/inventory-{arch}.json" for arch in archs}
+        expected |= {f"build/matrices/published/0.1.99/{name}" for name in ("matrix.json", "README.md")}
+        found = files(root)
+        declared = found - expected
+        assert found >= expected
+        assert {Path(path).name for path in declared} == {f"declared-{arch}.json" for arch in archs}
+
+    def test_build_json_counts_every_cell(self, run: Run, wheel: Path, tmp_path: Path) -> None:
+        """Each arch has 8 x 12 x 2 cells."""
+        document = json.loads(run("matrix", "build", wheel, "--root", tmp_path, "--json").out)
+        assert {arch: sum(counts.values()) for arch, counts in document["cells"].items()} == {
+            "gfx942": 192,
+            "gfx950": 192,
+            "gfx1250": 192,
+        }
+
+    def test_show_chooses_cells(self, run: Run, wheel: Path, tmp_path: Path) -> None:
+        """The options choose; a conflict is code 1, and --json has the same cells."""
+        run("matrix", "build", wheel, "--root", tmp_path)
+        options = ("--root", tmp_path, "--arch", "gfx950", "--scheme", "bf16", "--activation", "situ")
+        result = run("matrix", "show", *options)
+        assert result.code == 1
+        assert "Situv2" in result.out
+        document = json.loads(run("matrix", "show", *options, "--json").out)
+        assert [state["cell"] for state in document["cells"]] == [
+            "gfx950/bf16/situ/out",
+            "gfx950/bf16/situ/in",
+        ]
+        assert {state["verdict"] for state in document["cells"]} == {"conflict"}
+
+    def test_show_without_conflict_is_good(self, run: Run, wheel: Path, tmp_path: Path) -> None:
+        """A refusal with a reason is no conflict: code 0."""
+        run("matrix", "build", wheel, "--root", tmp_path)
+        result = run("matrix", "show", "0.1.99", "--root", tmp_path, "--verdict", "unsupported")
+        assert result.code == 0
+        assert {"unsupported", "conflict"} & set(result.out.split()) == {"unsupported"}
+
+    def test_show_before_build_is_usage(self, run: Run, tmp_path: Path) -> None:
+        """Nothing to show: the message says what to run."""
+        result = run("matrix", "show", "--root", tmp_path)
+        assert (result.code, "matrix build" in result.err) == (2, True)
+
+    def test_show_names_the_versions_that_there_are(self, run: Run, wheel: Path, tmp_path: Path) -> None:
+        """A version that is not there: the message lists those that are."""
+        run("matrix", "build", wheel, "--root", tmp_path)
+        result = run("matrix", "show", "0.2.0", "--root", tmp_path)
+        assert result.code == 2
+        assert "VERSION must be one of 0.1.99 (got '0.2.0')" in result.err
+
+
+class TestPublishAndCheck:
+    """``matrix publish`` and ``matrix check``."""
+
+    def test_what_is_published_can_be_rebuilt(self, run: Run, wheel: Path, checkout: Path) -> None:
+        """Publishing and checking agree; the evidence is in reports/."""
+        assert run("matrix", "publish", wheel, "--root", checkout).code == 0
+        assert (checkout / "reports" / "0.1.99" / "inventory-gfx950.json").is_file()
+        result = run("matrix", "check", "--root", checkout)
+        assert result.code == 0
+        assert result.out.count("same") == 2
+
+    @pytest.mark.parametrize("name", ["matrix.json", "README.md"])
+    def test_an_edited_file_is_seen(self, run: Run, wheel: Path, checkout: Path, name: str) -> None:
+        """One changed word in a published file: code 1, and the line is shown."""
+        run("matrix", "publish", wheel, "--root", checkout)
+        path = checkout / "matrices" / "published" / "0.1.99" / name
+        path.write_text(path.read_text(encoding="utf-8").replace("conflict", "declared", 1), encoding="utf-8")
+        result = run("matrix", "check", "--root", checkout)
+        assert result.code == 1
+        assert f"DIFFERENT matrices/published/0.1.99/{name}" in result.out
+        assert "line " in result.out
+
+    def test_edited_evidence_is_seen(self, run: Run, wheel: Path, checkout: Path) -> None:
+        """Evidence that no longer gives the published verdicts: code 1."""
+        run("matrix", "publish", wheel, "--root", checkout)
+        path = checkout / "reports" / "0.1.99" / "inventory-gfx950.json"
+        text = path.read_text(encoding="utf-8")
+        path.write_text(text.replace("2026", "2025").replace('"fail"', '"crash"', 1), encoding="utf-8")
+        assert run("matrix", "check", "--root", checkout).code == 1
+
+    def test_nothing_published_is_not_run(self, run: Run, checkout: Path) -> None:
+        """A check of nothing is code 3 and says NOT RUN."""
+        result = run("matrix", "check", "--root", checkout)
+        assert (result.code, "NOT RUN" in result.err) == (3, True)
+
+    def test_outside_a_checkout_is_usage(self, run: Run, wheel: Path, tmp_path: Path) -> None:
+        """Nothing is published into a folder that is no checkout."""
+        result = run("matrix", "publish", wheel, "--root", tmp_path)
+        assert result.code == 2
+        assert "must be a checkout" in result.err
+
+
+class TestFindMatrix:
+    """`store.find_matrix`."""
+
+    def test_the_newest_release_is_chosen(self, tmp_path: Path, run: Run) -> None:
+        """By version, not by name: 0.1.20.post1 is newer than 0.1.20 and 0.1.9; main is newest."""
+        versions = ["0.1.9", "0.1.20", "0.1.20.post1"]
+        for version in versions:
+            folder = tmp_path / version
+            folder.mkdir()
+            run("matrix", "build", write_wheel(folder, sample_files(version), version), "--root", tmp_path)
+        found, _ = store.find_matrix(tmp_path, None)
+        assert isinstance(found, matrix.Matrix)
+        assert found.release.version == "0.1.20.post1"
+
+
+class TestDoctor:
+    """``doctor``."""
+
+    def test_json_lists_what_was_looked_at(self, run: Run) -> None:
+        """Harness, torch, GPU, AITER, switches and subjects, each with a state."""
+        checks = json.loads(run("doctor", "--json").out)
+        names = [check["name"] for check in checks]
+        assert names[:4] == ["harness", "torch", "GPU", "AITER"]
+        assert {"subject impl", "subject vllm", "VLLM_ROCM_USE_AITER"} <= set(names)
+
+    def test_the_other_aiter_is_a_problem(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """PyPI's aiter in place of AMD's would be tested in silence: code 1."""
+        versions = {"aiter": "0.13.20191203"}
+        monkeypatch.setattr(doctor, "_version", versions.get)
+        monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda _name: object())
+        check = doctor._aiter()
+        assert check.state == "problem"
+        assert "amd-aiter" in check.message
+
+    def test_amd_s_aiter_is_good(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The distribution that AMD publishes is what is wanted."""
+        monkeypatch.setattr(doctor, "_version", {"amd-aiter": "0.1.20"}.get)
+        assert doctor._aiter() == doctor.Check("AITER", "good", "amd-aiter 0.1.20")

@@ -1,0 +1,151 @@
+"""Tables and page: everything that the matrix says is shown, in words, and in as few rows as possible."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from aiter_conformance.axes import Cell, load_axes
+from aiter_conformance.evidence import Finding, Level, ReleaseId
+from aiter_conformance.matrix import CellState, Matrix, Source, Verdict
+from aiter_conformance.publish import page
+from aiter_conformance.publish.tables import count_verdicts, level_words, never_run, rows
+
+AXES = load_axes()
+UNKNOWN = CellState(Verdict.UNKNOWN, {}, None, None, {}, ())
+DECLARED = CellState(Verdict.DECLARED, {Level.DECLARED: "pass"}, None, None, {"asm": 3, "ck": 0}, (0,))
+LACKING = CellState(
+    Verdict.CONFLICT,
+    {Level.DECLARED: "pass", Level.INVENTORY: "fail"},
+    "no-kernel",
+    "None | at all",
+    {},
+    (0, 1),
+)
+
+
+def refused(activation: str) -> CellState:
+    """Return a refusal whose sentence names the activation."""
+    message = f"X does not support the activation {activation}"
+    return CellState(Verdict.UNSUPPORTED, {Level.DECLARED: "refused"}, "activation", message, {}, (0,))
+
+
+@pytest.fixture
+def matrix() -> Matrix:
+    """A matrix in which gfx950/bf16 has four kinds of cell, and everything else is unknown."""
+    cells = dict.fromkeys(AXES.cells(), UNKNOWN)
+    for activation in AXES.activations:
+        for router in ("out", "in"):
+            cells[Cell("gfx950", "bf16", activation, router)] = refused(activation)
+    for activation in ("silu", "gelu"):
+        cells[Cell("gfx950", "bf16", activation, "out")] = DECLARED
+        cells[Cell("gfx950", "bf16", activation, "in")] = LACKING
+    sources = (
+        Source("s/declared-gfx950.json", "sha256:" + "1" * 64, Level.DECLARED, "gfx950", "2026-01-02"),
+        Source("r/inventory-gfx950.json", "sha256:" + "2" * 64, Level.INVENTORY, "gfx950", "2026-01-03"),
+    )
+    findings = (Finding("wrong-arch", "hsa/gfx950/a.csv:3", "It is for gfx942."),)
+    release = ReleaseId("0.1.7", "sha256:" + "0" * 64, "wheel")
+    return Matrix(release, "impl@0.1.0", "0.1.0", cells, findings, sources)
+
+
+class TestRows:
+    """`rows`."""
+
+    def test_what_is_alike_shares_a_row(self, matrix: Matrix) -> None:
+        """Activations and places of the router weight of which the same is said are one row."""
+        cells = [cell for cell in matrix.cells if (cell.arch, cell.scheme) == ("gfx950", "bf16")]
+        found = [(row.activations, row.routers, row.state.verdict) for row in rows(matrix, AXES, cells)]
+        others = tuple(a for a in AXES.activations if a not in ("silu", "gelu"))
+        assert found == [
+            (("silu", "gelu"), ("out",), Verdict.DECLARED),
+            (("silu", "gelu"), ("in",), Verdict.CONFLICT),
+            (others, ("out", "in"), Verdict.UNSUPPORTED),
+        ]
+
+    def test_only_the_cells_that_were_asked_for(self, matrix: Matrix) -> None:
+        """A cell that was not asked for is in no row."""
+        (row,) = rows(matrix, AXES, [Cell("gfx950", "bf16", "gelu", "in")])
+        assert (row.activations, row.routers, row.state) == (("gelu",), ("in",), LACKING)
+
+    def test_every_cell_is_in_exactly_one_row(self, matrix: Matrix) -> None:
+        """No cell is lost or shown twice."""
+        shown = [
+            Cell(row.arch, row.scheme, activation, router)
+            for row in rows(matrix, AXES, matrix.cells)
+            for activation in row.activations
+            for router in row.routers
+        ]
+        assert sorted(shown) == sorted(matrix.cells)
+
+    def test_a_shared_row_does_not_name_one_activation(self, matrix: Matrix) -> None:
+        """The sentence of a row is true of all its activations."""
+        row = rows(matrix, AXES, [Cell("gfx950", "bf16", "relu2", "out")])[0]
+        assert row.state.message == "X does not support this activation"
+
+
+class TestWords:
+    """`level_words`, `count_verdicts` and `never_run`."""
+
+    def test_levels_in_words(self) -> None:
+        """Each level that was run is named with how it ended; none is its own word."""
+        assert level_words(LACKING) == "declared yes, inventory no"
+        assert level_words(UNKNOWN) == "never tried"
+        odd = replace(LACKING, levels={Level.INVENTORY: "not_run", Level.HARDWARE: "partial 1/3"})
+        assert level_words(odd) == "inventory not shown, hardware partial 1/3"
+
+    def test_counts(self, matrix: Matrix) -> None:
+        """Every cell of an arch is counted once."""
+        counts = count_verdicts(matrix, "gfx950")
+        assert counts[Verdict.DECLARED] == counts[Verdict.CONFLICT] == 2
+        assert sum(counts.values()) == 8 * 12 * 2
+
+    def test_levels_that_were_never_run(self, matrix: Matrix) -> None:
+        """What has no record is named."""
+        assert Level.HARDWARE in never_run(matrix)
+        assert Level.INVENTORY not in never_run(matrix)
+
+
+class TestPage:
+    """`page.render`."""
+
+    def test_says_how_strong_the_evidence_is(self, matrix: Matrix) -> None:
+        """Levels that were looked at and that never were are named, and the best verdict put in its place."""
+        text = page.render(matrix, AXES)
+        tried, untried = text.split("Never tried for this release:")
+        assert "**inventory**" in tried
+        assert "**hardware**" in untried.split("## At a glance")[0]
+        assert "No cell's numbers were checked" in text
+
+    def test_does_not_belittle_checked_numbers(self, matrix: Matrix) -> None:
+        """Where hardware validated a cell the page does not say that nothing was checked."""
+        cell = Cell("gfx950", "bf16", "silu", "out")
+        cells = matrix.cells | {cell: replace(DECLARED, verdict=Verdict.VALIDATED)}
+        assert "No cell's numbers" not in page.render(replace(matrix, cells=cells), AXES)
+
+    def test_every_row_and_its_evidence_is_there(self, matrix: Matrix) -> None:
+        """Reason, kernels and evidence of a row stand in one line, with bars that do not break the table."""
+        text = page.render(matrix, AXES)
+        assert (
+            "| bf16 | silu, gelu | input | conflict | declared yes, inventory no | None \\| at all." in text
+        )
+        assert "asm (3 objects), ck (compiled on first use)" in text
+        assert "[E1](#e1) [E2](#e2)" in text
+        assert "../../../reports/r/inventory-gfx950.json" in text
+
+    def test_glance_shows_both_places_of_the_router_weight(self, matrix: Matrix) -> None:
+        """Where the two verdicts differ both are shown, the output's first."""
+        assert "declared / conflict" in page.render(matrix, AXES)
+
+    def test_findings_are_listed(self, matrix: Matrix) -> None:
+        """A finding in the release is on its page; a release without says so."""
+        assert "| wrong-arch | hsa/gfx950/a.csv:3 | It is for gfx942. |" in page.render(matrix, AXES)
+        assert "None: every manifest row" in page.render(replace(matrix, findings=()), AXES)
+
+    def test_tables_are_well_formed(self, matrix: Matrix) -> None:
+        """Every line of a table has as many cells as its header."""
+        for block in re.findall(r"(?:^\|.*\n?)+", page.render(matrix, AXES), flags=re.MULTILINE):
+            counts = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
+            assert len(counts) == 1, block
