@@ -1,0 +1,1 @@
+"""What is asserted of a subject, as plain functions: each yields what does not hold."""
