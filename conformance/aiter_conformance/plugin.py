@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shlex
+from collections import Counter
 from collections.abc import Generator
 from importlib import metadata
 from typing import TYPE_CHECKING
@@ -94,6 +95,21 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         ]
         report.sections.append(("reproduce", shlex.join(command)))
     return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """List the differences of the subject that tests met, with what each means."""
+    met: Counter[str] = Counter()
+    for report in terminalreporter.getreports(""):
+        if isinstance(report, pytest.TestReport) and report.when == "call":
+            met.update(str(value) for name, value in report.user_properties if name == "difference")
+    if not met:
+        return
+    chosen = subjects.load_subject(config.getoption("--subject"))
+    terminalreporter.section(f"known differences of {chosen.name} {chosen.version}")
+    for identity, count in sorted(met.items()):
+        consequence = chosen.differences[identity].consequence
+        terminalreporter.write_line(f"{identity} (in {count} tests): {consequence}")
 
 
 @pytest.fixture(scope="session")

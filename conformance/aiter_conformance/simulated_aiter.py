@@ -151,6 +151,11 @@ def _module(name: str, **members: Any) -> ModuleType:
     return module
 
 
+def _enum(name: str, members: Mapping[str, int]) -> type[IntEnum]:
+    # The type's name is in messages, so it must be AITER's.
+    return IntEnum(name, members)  # type: ignore[return-value]
+
+
 def simulate(version: str) -> SimulatedAiter:
     """Build a stand-in for an AITER release.
 
@@ -172,9 +177,9 @@ def simulate(version: str) -> SimulatedAiter:
     quant_types = [*_QUANT_TYPES]
     if v >= Version("0.1.12"):
         quant_types += ["per_256x128", "per_1024x128"]
-    activation_type: Any = IntEnum("ActivationType", activations)  # type: ignore[misc]
-    quant_type: Any = IntEnum("QuantType", {name: i for i, name in enumerate(quant_types)})  # type: ignore[misc]
-    defaults = {"activation": activation_type.Silu, "quant_type": quant_type.No}
+    activation_type = _enum("ActivationType", activations)
+    quant_type = _enum("QuantType", {name: i for i, name in enumerate(quant_types)})
+    defaults = {"activation": activation_type["Silu"], "quant_type": quant_type["No"]}
 
     def with_enums(parameters: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
         return tuple((name, defaults.get(name, default)) for name, default in parameters)
@@ -193,7 +198,7 @@ def simulate(version: str) -> SimulatedAiter:
         _module("aiter.ops.enum", ActivationType=activation_type, QuantType=quant_type),
     ]
     if v >= Version("0.1.14"):
-        gate_mode = Enum("GateMode", _GATE_MODES, type=str)  # type: ignore[misc]
+        gate_mode: Any = Enum("GateMode", _GATE_MODES, type=str)  # type: ignore[misc]
         modules += [
             _module("aiter.ops.flydsl"),
             _module("aiter.ops.flydsl.moe_common", GateMode=gate_mode),
