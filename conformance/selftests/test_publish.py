@@ -131,7 +131,7 @@ class TestPage:
         assert (
             "| bf16 | silu, gelu | input | conflict | declared yes, inventory no | None \\| at all." in text
         )
-        assert "asm (3 objects), ck (compiled on first use)" in text
+        assert "asm (3 objects), ck (built on first use)" in text
         assert "[E1](#e1) [E2](#e2)" in text
         assert "../../../reports/r/inventory-gfx950.json" in text
 

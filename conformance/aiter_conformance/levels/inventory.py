@@ -148,7 +148,7 @@ def _observe_kernels(facts: ReleaseFacts, manifests: dict[str, Manifest], cell: 
     if any(kernels.values()):
         return Outcome(Kind.PASS, details=details)
     if kernels:
-        message = "Its kernels are compiled on first use: reading the release cannot show that they exist."
+        message = "Nothing is shipped in machine code, so reading the release cannot show that it works."
         return Outcome(Kind.NOT_RUN, Reason.BUILT_ON_FIRST_USE, message, details)
     if broken:
         message = (

@@ -136,10 +136,10 @@ def why(state: CellState) -> str:
     said = [state.message.rstrip(".") + "."] if state.message else []
     if state.kernels:
         kernels = ", ".join(
-            f"{name} ({count} objects)" if count else f"{name} (compiled on first use)"
+            f"{name} ({count} objects)" if count else f"{name} (built on first use)"
             for name, count in state.kernels.items()
         )
-        said.append(f"Kernels in the release: {kernels}.")
+        said.append(f"Kernels: {kernels}.")
     return " ".join(said) or "-"
 
 
