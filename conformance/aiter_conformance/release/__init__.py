@@ -4,28 +4,48 @@
 kernels.
 """
 
+from aiter_conformance.release.anchors import Anchor, AnchorStatus, Place
 from aiter_conformance.release.api import ApiFacts, EnumFact, read_api
 from aiter_conformance.release.artefact import Release, ReleaseKind, open_release
+from aiter_conformance.release.facts import (
+    Change,
+    ChangeKind,
+    FactsTable,
+    ReleaseFacts,
+    facts_table,
+    read_facts,
+)
 from aiter_conformance.release.findings import Finding, FindingCode
+from aiter_conformance.release.imports import ImportFact
 from aiter_conformance.release.inventory import Inventory, Manifest, ManifestRow, ObjectCount, take_inventory
 from aiter_conformance.release.pysource import Parameter, Signature
 from aiter_conformance.release.version import version_key
 
 __all__ = [
+    "Anchor",
+    "AnchorStatus",
     "ApiFacts",
+    "Change",
+    "ChangeKind",
     "EnumFact",
+    "FactsTable",
     "Finding",
     "FindingCode",
+    "ImportFact",
     "Inventory",
     "Manifest",
     "ManifestRow",
     "ObjectCount",
     "Parameter",
+    "Place",
     "Release",
+    "ReleaseFacts",
     "ReleaseKind",
     "Signature",
+    "facts_table",
     "open_release",
     "read_api",
+    "read_facts",
     "take_inventory",
     "version_key",
 ]

@@ -68,13 +68,17 @@ class ApiFacts:
     findings: tuple[Finding, ...]
 
 
-def read_api(release: Release) -> ApiFacts:
+def read_api(release: Release, sources: Sources | None = None) -> ApiFacts:
     """Read the interface of *release*.
+
+    Args:
+        release: An open release.
+        sources: Its sources, if some of them are parsed already.
 
     Raises:
         InfrastructureError: A file of the artefact cannot be read at all, as in a damaged archive.
     """
-    reader = _Reader(Sources(release.files))
+    reader = _Reader(sources or Sources(release.files))
     enums = reader.cpp_enums("ActivationType", "QuantType")
     fused_moe = reader.signature("fused_moe", FUSED_MOE_PATH)
     asm_moe_tkw1 = reader.signature("asm_moe_tkw1", TKW1_PATH)

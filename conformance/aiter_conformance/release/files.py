@@ -30,7 +30,7 @@ _BY_PRODUCT = re.compile(r"(?:^|/)__pycache__/|\.py[co]$|^aiter/jit/build/")
 
 MAX_MEMBERS = 500_000
 MAX_TOTAL_BYTES = 8 << 30
-MAX_FILE_BYTES = 256 << 20
+MAX_FILE_BYTES = 1 << 30
 # Everything that the standard library raises on a damaged archive.
 _ARCHIVE_ERRORS = (
     zipfile.BadZipFile,

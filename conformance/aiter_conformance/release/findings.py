@@ -19,6 +19,7 @@ class FindingCode(StrEnum):
     SYMBOL_MISSING = "symbol-missing"
     # facts read from the sources
     SOURCE_UNREADABLE = "source-unreadable"
+    IMPORT_UNRESOLVED = "import-unresolved"
 
 
 @dataclass(frozen=True, slots=True, order=True)

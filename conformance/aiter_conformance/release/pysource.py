@@ -76,6 +76,19 @@ class Sources:
             self._trees[path] = self._parse(path)
         return self._trees[path]
 
+    def text(self, path: str) -> str | None:
+        """Return the text of *path*, undecodable bytes replaced; None if there is no such file."""
+        try:
+            return self.files.read(path).decode("utf-8", errors="replace")
+        except KeyError:
+            return None
+
+    def paths_holding(self, folder: str, *words: str) -> list[str]:
+        """Return the Python files below *folder* whose text holds all of *words*, sorted."""
+        paths = [path for path in self.files.paths if path.startswith(folder) and path.endswith(".py")]
+        wanted = [word.encode() for word in words]
+        return [p for p, content in self.files.read_many(paths) if all(word in content for word in wanted)]
+
     def _parse(self, path: str) -> ast.Module | None:
         try:
             content = self.files.read(path)
