@@ -97,7 +97,7 @@ def _no_shared_experts() -> Iterator[None]:
     module = "aiter_moe.shared_experts"
     names = ("aiter_topK_meta_data", "_layout")
     loaded: Any = sys.modules.get(module)
-    before = {name: getattr(loaded, name) for name in names} if loaded else None
+    before = {name: vars(loaded)[name] for name in names if name in vars(loaded)} if loaded else None
     if loaded:
         loaded.reset_aiter_topK_meta_data()
     try:
