@@ -22,7 +22,7 @@ from aiter_conformance.differential_parts import (
     SettingsUse,
     SharedExpertsUse,
 )
-from aiter_conformance.protocols import MoEConfigSpec, QuantSpec
+from aiter_conformance.protocols import Difference, MoEConfigSpec, QuantSpec
 
 FP8_TOKEN = QuantSpec("fp8", "fp8", per_act_token=True, per_out_ch=True)
 FP8_BLOCK = QuantSpec("fp8", "fp8", block_shape=(128, 128))
@@ -173,12 +173,23 @@ _LISTED = (
                 {"config": MoEConfigSpec(activation="swigluoai_uninterleave")},
                 {"a1q": True},
                 {"output_dtype": "float32"},
-                {"metadata": "none"},
             )
         ),
     ),
     ListedDifference(
-        id="quant-method-by-config",
+        id="tkw1-metadata-object",
+        what="The tkw1 route takes expert_tokens_meta, as long as it holds no counts.",
+        consequence="None today: such metadata says nothing.",
+        spec="SPEC 3, tkw1",
+        explains=_leaf(
+            lambda c, m: _takes_tkw1(c) == (True, True) and _ours(m, "expert_tokens_meta must be None")
+        ),
+        witnesses=(
+            LeafUse(leaf="AiterFp8ChannelExperts", quant=FP8_TOKEN, on_input=True, topk=1, metadata="none"),
+        ),
+    ),
+    ListedDifference(
+        id="one-dispatcher",
         what="The quantisation method and the tkw1 route follow from the configuration, not from the leaf.",
         consequence=(
             "A configuration that is not the leaf's own is not noticed; that of int4 weights reaches AITER "
@@ -337,4 +348,35 @@ _LISTED = (
     ),
 )
 
-DIFFERENCES = MappingProxyType({difference.id: difference for difference in _LISTED})
+# Those that only the contract and property suites can show.
+_SHOWN_ELSEWHERE = (
+    Difference(
+        "fp8-key-baked-at-import",
+        "Quant keys name the fp8 type of the GPU that vLLM was imported on, and equal no others.",
+    ),
+    Difference(
+        "device-answer-not-boolean",
+        "Where AITER is not supported the switches answer None, which `if` takes for False; it is also passed "
+        "on as the dispatch policy.",
+    ),
+    Difference(
+        "terse-refusals",
+        "A refusal does not name the leaf and the argument, so that the user has to read the source.",
+    ),
+    Difference(
+        "shared-experts-advice",
+        "The errors of a missing or too small buffer do not say what to call and with how much.",
+    ),
+    Difference(
+        "argument-dropped-in-silence",
+        "A gate mode that AITER cannot be told is left out, and AITER takes interleaved weights for separated.",
+    ),
+    Difference(
+        "situ-environment-unchecked",
+        "When AITER_SITUV2_A8W4 or AITER_SITUV2_A4W4 changes after the start, calls keep the old layout.",
+    ),
+)
+
+DIFFERENCES: MappingProxyType[str, Difference] = MappingProxyType(
+    {difference.id: difference for difference in (*_LISTED, *_SHOWN_ELSEWHERE)}
+)

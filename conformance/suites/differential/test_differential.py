@@ -22,10 +22,8 @@ MANY = 4 * settings().max_examples
 
 
 def listed(vllm: Subject) -> list[ListedDifference]:
-    """Return the subject's differences, each of which tells how to recognise it."""
-    found = [d for d in vllm.differences.values() if isinstance(d, ListedDifference)]
-    assert len(found) == len(vllm.differences)
-    return found
+    """Return those of the differences that tell how to recognise them; other suites show the rest."""
+    return [d for d in vllm.differences.values() if isinstance(d, ListedDifference)]
 
 
 class TestDeclared:
