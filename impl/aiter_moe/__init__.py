@@ -6,22 +6,13 @@ when it is first asked for.
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
 from aiter_moe.activation import ActivationMethod, MoEActivation
 from aiter_moe.arch import AITER_MOE_ARCHS, current_arch, detect_arch, is_fp8_fnuz, use_arch
 from aiter_moe.bridge import Aiter, AiterBridge, current_bridge, find_aiter, use_bridge
-from aiter_moe.config import (
-    FUSED_MOE_UNQUANTIZED_CONFIG,
-    FusedMoEConfig,
-    FusedMoEParallelConfig,
-    FusedMoEQuantConfig,
-    FusedMoEQuantDesc,
-    RoutingMethodType,
-    biased_moe_quant_config,
-    fp8_w8a8_moe_quant_config,
-    int4_w4a16_moe_quant_config,
-    mxfp4_w4a16_moe_quant_config,
-    ocp_mx_moe_quant_config,
-)
+from aiter_moe.config import FusedMoEConfig, FusedMoEParallelConfig, RoutingMethodType
 from aiter_moe.experts import (
     AiterExperts,
     AiterFp8BlockExperts,
@@ -38,7 +29,7 @@ from aiter_moe.modular import (
     SupportStep,
     TopKWeightAndReduceNoOP,
 )
-from aiter_moe.pads import aiter_moe_pads
+from aiter_moe.pads import aiter_moe_pads, padded_sizes
 from aiter_moe.quant import (
     PER_CHANNEL,
     PER_TENSOR,
@@ -49,6 +40,7 @@ from aiter_moe.quant import (
     QuantKey,
     QuantMethod,
     ScaleDesc,
+    Scheme,
     kFp8Dynamic64Sym,
     kFp8Dynamic128Sym,
     kFp8DynamicTensorSym,
@@ -88,7 +80,42 @@ from aiter_moe.quant import (
     kNvfp4DynamicToken,
     kNvfp4Static,
 )
+from aiter_moe.quant_config import (
+    FUSED_MOE_UNQUANTIZED_CONFIG,
+    FusedMoEQuantConfig,
+    FusedMoEQuantDesc,
+    biased_moe_quant_config,
+    fp8_w8a8_moe_quant_config,
+    int4_w4a16_moe_quant_config,
+    mxfp4_w4a16_moe_quant_config,
+    ocp_mx_moe_quant_config,
+)
 
+if TYPE_CHECKING:
+    from aiter_moe.checkpoint import ExpertWeights
+    from aiter_moe.dispatch import (
+        _resolve_aiter_activation,
+        derive_aiter_quant_method,
+        mxfp4_w4a16_extra_kwargs,
+        rocm_aiter_fused_experts,
+    )
+    from aiter_moe.operators import asm_moe_tkw1, fused_moe
+    from aiter_moe.result import write_result
+    from aiter_moe.shared_experts import (
+        aiter_topK_meta_data,
+        init_aiter_topK_meta_data,
+        inject_shared_expert_weights,
+        reset_aiter_topK_meta_data,
+        rocm_aiter_grouped_topk,
+    )
+    from aiter_moe.weights import (
+        make_expert_mask,
+        normalize_e4m3fn_to_e4m3fnuz,
+        pack_gate_up,
+        prepare_weights,
+    )
+
+# Names that need torch, and the modules that have them.
 __all__ = [
     "AITER_MOE_ARCHS",
     "FUSED_MOE_UNQUANTIZED_CONFIG",
@@ -107,6 +134,7 @@ __all__ = [
     "AiterUnquantizedExperts",
     "DType",
     "ExpertTokensMetadata",
+    "ExpertWeights",
     "FusedMoEActivationFormat",
     "FusedMoEConfig",
     "FusedMoEExpertsModular",
@@ -120,15 +148,23 @@ __all__ = [
     "Refusal",
     "RoutingMethodType",
     "ScaleDesc",
+    "Scheme",
     "SupportStep",
     "TopKWeightAndReduceNoOP",
+    "_resolve_aiter_activation",
     "aiter_moe_pads",
+    "aiter_topK_meta_data",
+    "asm_moe_tkw1",
     "biased_moe_quant_config",
     "current_arch",
     "current_bridge",
+    "derive_aiter_quant_method",
     "detect_arch",
     "find_aiter",
     "fp8_w8a8_moe_quant_config",
+    "fused_moe",
+    "init_aiter_topK_meta_data",
+    "inject_shared_expert_weights",
     "int4_w4a16_moe_quant_config",
     "is_fp8_fnuz",
     "kFp8Dynamic64Sym",
@@ -169,8 +205,50 @@ __all__ = [
     "kNvfp4Dynamic",
     "kNvfp4DynamicToken",
     "kNvfp4Static",
+    "make_expert_mask",
+    "mxfp4_w4a16_extra_kwargs",
     "mxfp4_w4a16_moe_quant_config",
+    "normalize_e4m3fn_to_e4m3fnuz",
     "ocp_mx_moe_quant_config",
+    "pack_gate_up",
+    "padded_sizes",
+    "prepare_weights",
+    "reset_aiter_topK_meta_data",
+    "rocm_aiter_fused_experts",
+    "rocm_aiter_grouped_topk",
     "use_arch",
     "use_bridge",
+    "write_result",
 ]
+
+_LAZY: Final = {
+    "ExpertWeights": "checkpoint",
+    "_resolve_aiter_activation": "dispatch",
+    "aiter_topK_meta_data": "shared_experts",
+    "asm_moe_tkw1": "operators",
+    "derive_aiter_quant_method": "dispatch",
+    "fused_moe": "operators",
+    "init_aiter_topK_meta_data": "shared_experts",
+    "inject_shared_expert_weights": "shared_experts",
+    "make_expert_mask": "weights",
+    "mxfp4_w4a16_extra_kwargs": "dispatch",
+    "normalize_e4m3fn_to_e4m3fnuz": "weights",
+    "pack_gate_up": "weights",
+    "prepare_weights": "weights",
+    "reset_aiter_topK_meta_data": "shared_experts",
+    "rocm_aiter_fused_experts": "dispatch",
+    "rocm_aiter_grouped_topk": "shared_experts",
+    "write_result": "result",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Nothing is kept here: aiter_topK_meta_data changes.
+    if name not in _LAZY:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

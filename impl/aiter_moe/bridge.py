@@ -9,16 +9,20 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from aiter_moe import env
 from aiter_moe.arch import AITER_MOE_ARCHS, current_arch
+from aiter_moe.calls import ASM_MOE_TKW1, FUSED_MOE, accepted_names, aiter_keywords
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _PARTS: Final = {
     "ActivationType": ("aiter", "ActivationType"),
@@ -141,6 +145,138 @@ class AiterBridge:
             ValueError: ``VLLM_ROCM_USE_AITER_MOE_SITUV2`` is none of its choices.
         """
         return self.is_available() and env.situv2_activation() == "a8w4"
+
+    def part(self, name: str) -> Any:
+        """Return a part of the AITER behind the bridge, see `Aiter`.
+
+        Raises:
+            ImportError: There is no AITER, or it does not have the part.
+            ValueError: ``VLLM_ROCM_USE_AITER_MOE_SITUV2`` is none of its choices.
+        """
+        return self._told_library.part(name)
+
+    def find_activation(self, name: str) -> Any | None:
+        """Return the member of AITER's ``ActivationType`` of that name, e.g. ``Swiglu``; None without one.
+
+        Raises:
+            ValueError: ``VLLM_ROCM_USE_AITER_MOE_SITUV2`` is none of its choices.
+        """
+        try:
+            return self.part("ActivationType").__members__.get(name)
+        except ImportError:
+            return None
+
+    def fused_moe(self, arguments: Mapping[str, Any]) -> Tensor:
+        """Call AITER's ``fused_moe``.
+
+        Args:
+            arguments: A value for each parameter of `aiter_moe.fused_moe`, by name.
+
+        Returns:
+            What AITER returns, ``(M, K)``.
+
+        Raises:
+            ImportError: There is no AITER.
+            RuntimeError: SITU, and AITER's environment no longer says what the bridge told it.
+            ValueError: Arguments that contradict each other, or that this AITER cannot take.
+        """
+        activation = self._member("activation_method", self._activations, arguments["activation_method"])
+        is_situ = activation == self.find_activation("Situv2")
+        if is_situ:
+            env.check_situv2_switches()
+        _check_betas(is_situ, arguments)
+        _check_shared_experts(arguments)
+        sent = {
+            **arguments,
+            "activation_method": activation,
+            "quant_method": self._member("quant_method", self._quant_types, arguments["quant_method"]),
+            # Other kernels have no use for them, and AITER's own defaults are not ours to replace.
+            "beta": arguments["beta"] if is_situ else None,
+            "linear_beta": arguments["linear_beta"] if is_situ else None,
+        }
+        version = self._told_library.version
+        keywords = aiter_keywords(FUSED_MOE, sent, self._fused_moe_names, version)
+        result: Tensor = self.part("fused_moe")(**keywords)
+        return result
+
+    def asm_moe_tkw1(self, arguments: Mapping[str, Any]) -> Tensor:
+        """Call AITER's ``asm_moe_tkw1``, which applies router weights before the activation.
+
+        Args:
+            arguments: A value for each parameter of `aiter_moe.asm_moe_tkw1`, by name.
+
+        Returns:
+            What AITER returns, ``(M, K)``.
+
+        Raises:
+            ImportError: There is no AITER.
+            ValueError: Arguments that this AITER cannot take.
+        """
+        activation = self._member("activation_method", self._activations, arguments["activation_method"])
+        sent = {**arguments, "activation_method": activation}
+        version = self._told_library.version
+        keywords = aiter_keywords(ASM_MOE_TKW1, sent, self._tkw1_names, version)
+        result: Tensor = self.part("asm_moe_tkw1")(**keywords)
+        return result
+
+    @functools.cached_property
+    def _told_library(self) -> Aiter:
+        """The AITER, told by its own variables which SITU kernel is meant; that has to precede its import."""
+        if self.library is None:
+            msg = "AITER must be installed for this call (got none); AMD's package is called amd-aiter"
+            raise ImportError(msg)
+        env.set_situv2_switches()
+        return self.library
+
+    @functools.cached_property
+    def _fused_moe_names(self) -> frozenset[str]:
+        return accepted_names(self.part("fused_moe"), FUSED_MOE)
+
+    @functools.cached_property
+    def _tkw1_names(self) -> frozenset[str]:
+        return accepted_names(self.part("asm_moe_tkw1"), ASM_MOE_TKW1)
+
+    @functools.cached_property
+    def _activations(self) -> Mapping[int, Any]:
+        return _by_number(self.part("ActivationType"))
+
+    @functools.cached_property
+    def _quant_types(self) -> Mapping[int, Any]:
+        return _by_number(self.part("QuantType"))
+
+    def _member(self, name: str, members: Mapping[int, Any], number: int) -> Any:
+        if number not in members:
+            msg = (
+                f"{name} must be a number that AITER {self._told_library.version} knows, one of "
+                f"{', '.join(str(member) for member in members.values())} (got {number})"
+            )
+            raise ValueError(msg)
+        return members[number]
+
+
+def _by_number(enum: Any) -> dict[int, Any]:
+    """Return the members of one of AITER's enums by their numbers; called, those enums accept any number."""
+    return {int(member): member for member in enum.__members__.values()}
+
+
+def _check_betas(is_situ: bool, arguments: Mapping[str, Any]) -> None:
+    """Refuse SITU without its parameters. Ours: AITER makes a missing one 1 or 25, by kernel."""
+    missing = [name for name in ("beta", "linear_beta") if arguments[name] is None]
+    if is_situ and missing:
+        msg = f"{' and '.join(missing)} must be given for SITU (got None)"
+        raise ValueError(msg)
+
+
+def _check_shared_experts(arguments: Mapping[str, Any]) -> None:
+    names = ("shared_w1", "shared_w2", "shared_w1_scale", "shared_w2_scale")
+    given = [name for name in names if arguments[name] is not None]
+    identity = arguments["shared_expert_id"]
+    if given not in ([], list(names)) or (identity >= 0) != bool(given):
+        msg = (
+            f"{', '.join(names)} and a shared_expert_id of 0 or more must come together or not at all "
+            f"(got {', '.join(given) or 'none of them'} and shared_expert_id {identity})"
+        )
+        raise ValueError(msg)
 
 
 @functools.cache

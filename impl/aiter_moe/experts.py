@@ -1,8 +1,8 @@
-"""The five experts classes, the leaves: what each accepts."""
+"""The five experts classes, the leaves: what each accepts, and the call it makes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from aiter_moe.activation import MoEActivation
 from aiter_moe.arch import current_arch
@@ -28,6 +28,10 @@ from aiter_moe.quant import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from torch import Tensor
+
     from aiter_moe.config import FusedMoEConfig, FusedMoEParallelConfig
     from aiter_moe.modular import ExpertTokensMetadata
 
@@ -136,6 +140,105 @@ class AiterExperts(FusedMoEExpertsModular):
         packed = self.moe_config.use_mori_epv1_kernels and self.quant_config.use_mxfp4_w4a4
         return (0,), (0,), (M, 2 * K if packed else K)
 
+    def apply(
+        self,
+        output: Tensor,
+        hidden_states: Tensor,
+        w1: Tensor,
+        w2: Tensor,
+        topk_weights: Tensor,
+        topk_ids: Tensor,
+        activation: MoEActivation,
+        global_num_experts: int,  # noqa: ARG002 -- AITER counts the mask
+        expert_map: Tensor | None,
+        a1q_scale: Tensor | None,
+        a2_scale: Tensor | None,  # noqa: ARG002 -- static scales are in the quantisation configuration
+        workspace13: Tensor,  # noqa: ARG002 -- AITER allocates its own, so both are empty
+        workspace2: Tensor,  # noqa: ARG002
+        expert_tokens_meta: ExpertTokensMetadata | None,
+        apply_router_weight_on_input: bool,
+    ) -> None:
+        """Run the experts and write the weighted, reduced result into `output`.
+
+        Compiled, the call is one graph: environment and bridge are asked while compiling, and the result is
+        copied into `output`, whose storage is otherwise replaced where that is safe (`write_result`).
+
+        Args:
+            output: ``[M, K]``, written.
+            hidden_states: ``[M, K]``, or packed ``[M, K / 2]`` of type ``float4_e2m1fn_x2``.
+            w1: ``[E, 2N, K]``, shuffled as the scheme wants.
+            w2: ``[E, K, N]``, likewise.
+            topk_weights: Router weights ``[M, topk]``.
+            topk_ids: Experts ``[M, topk]``.
+            activation: What the experts compute.
+            global_num_experts: Not used.
+            expert_map: An expert mask, see `make_expert_mask`; None without expert parallelism.
+            a1q_scale: Scales of hidden states that arrive quantised.
+            a2_scale: Not used.
+            workspace13: Not used.
+            workspace2: Not used.
+            expert_tokens_meta: Counts of valid rows; only a single number is passed on.
+            apply_router_weight_on_input: Whether router weights multiply before the activation.
+
+        Raises:
+            ImportError: There is no AITER.
+            RuntimeError: SITU, and AITER's environment no longer says what the bridge told it.
+            ValueError: A bad argument, a bad combination, or one that the AITER at hand cannot take.
+        """
+        from aiter_moe.dispatch import dispatch_policy, rocm_aiter_fused_experts
+        from aiter_moe.result import write_result
+
+        if apply_router_weight_on_input and not self._SUPPORTS_ROUTER_WEIGHT_ON_INPUT:
+            msg = f"apply_router_weight_on_input must be False for {type(self).__name__} (got True)"
+            raise ValueError(msg)
+        extra = self._extra_fused_moe_kwargs()
+        self._check_biases(extra)
+        result = rocm_aiter_fused_experts(
+            hidden_states,
+            w1,
+            w2,
+            topk_weights,
+            topk_ids,
+            moe_config=self.moe_config,
+            quant_method=self._AITER_QUANT_METHOD,
+            activation=activation,
+            apply_router_weight_on_input=apply_router_weight_on_input,
+            expert_mask=expert_map,
+            quant_config=self.quant_config,
+            a1q_scale=a1q_scale,
+            num_local_tokens=_num_local_tokens(expert_tokens_meta),
+            output_dtype=output.dtype,
+            moe_sorting_dispatch_policy=dispatch_policy(),
+            **extra,
+        )
+        write_result(output, result)
+
+    def _extra_fused_moe_kwargs(self) -> dict[str, Any]:
+        """Return what the leaf adds to the common call."""
+        return {}
+
+    def _check_biases(self, extra: Container[str]) -> None:
+        """Refuse a bias that the call would not carry. Ours: upstream drops it."""
+        for name, bias, keyword in (
+            ("w1_bias", self.quant_config.w1_bias, "bias1"),
+            ("w2_bias", self.quant_config.w2_bias, "bias2"),
+        ):
+            if bias is not None and keyword not in extra:
+                msg = (
+                    f"{name} must be None for {type(self).__name__}: AITER takes biases only with MXFP4 "
+                    "weights and unquantised activations (got a tensor)"
+                )
+                raise ValueError(msg)
+
+
+def _num_local_tokens(expert_tokens_meta: ExpertTokensMetadata | None) -> Tensor | None:
+    """Return the number of valid rows, where the metadata is one number.
+
+    Ours: upstream also passes a count per expert, of which AITER takes the first for the number of rows.
+    """
+    counts = None if expert_tokens_meta is None else expert_tokens_meta.expert_num_tokens
+    return counts if counts is not None and counts.numel() == 1 else None
+
 
 class AiterUnquantizedExperts(AiterExperts):
     """bf16 or fp16 weights and activations."""
@@ -168,6 +271,69 @@ class AiterFp8ChannelExperts(AiterExperts):
     _AITER_QUANT_METHOD = QuantMethod.PER_TOKEN
     _ACCEPTS = (_Accepts(kFp8StaticChannelSym, kFp8DynamicTokenSym),)
 
+    def apply(
+        self,
+        output: Tensor,
+        hidden_states: Tensor,
+        w1: Tensor,
+        w2: Tensor,
+        topk_weights: Tensor,
+        topk_ids: Tensor,
+        activation: MoEActivation,
+        global_num_experts: int,
+        expert_map: Tensor | None,
+        a1q_scale: Tensor | None,
+        a2_scale: Tensor | None,
+        workspace13: Tensor,
+        workspace2: Tensor,
+        expert_tokens_meta: ExpertTokensMetadata | None,
+        apply_router_weight_on_input: bool,
+    ) -> None:
+        """As `AiterExperts.apply`, but router weights on input go through AITER's ``asm_moe_tkw1``.
+
+        That operator takes no metadata, no padding, no clamp, no scales of activations and no output type,
+        and neither SITU nor SWIGLUOAI_UNINTERLEAVE; asking for one of them is a ValueError.
+        """
+        if not apply_router_weight_on_input:
+            super().apply(
+                output,
+                hidden_states,
+                w1,
+                w2,
+                topk_weights,
+                topk_ids,
+                activation,
+                global_num_experts,
+                expert_map,
+                a1q_scale,
+                a2_scale,
+                workspace13,
+                workspace2,
+                expert_tokens_meta,
+                apply_router_weight_on_input,
+            )
+            return
+        from aiter_moe.result import write_result
+        from aiter_moe.tkw1 import tkw1_experts
+
+        if expert_tokens_meta is not None:
+            msg = f"expert_tokens_meta must be None with router weights on input (got {expert_tokens_meta})"
+            raise ValueError(msg)
+        result = tkw1_experts(
+            hidden_states,
+            w1,
+            w2,
+            topk_weights,
+            topk_ids,
+            self.moe_config,
+            self.quant_config,
+            activation,
+            expert_map,
+            a1q_scale,
+            output.dtype,
+        )
+        write_result(output, result)
+
 
 class AiterMxfp4Experts(AiterExperts):
     """MXFP4 weights with unquantised or MXFP4 activations; on gfx942, Kimi-K3's MXFP4 requantised to int4."""
@@ -178,3 +344,8 @@ class AiterMxfp4Experts(AiterExperts):
         _Accepts(kMxfp4Static, kMxfp4Dynamic, "gfx950"),
         _Accepts(kInt4Static32, None, "gfx942"),
     )
+
+    def _extra_fused_moe_kwargs(self) -> dict[str, Any]:
+        from aiter_moe.dispatch import mxfp4_w4a16_extra_kwargs
+
+        return mxfp4_w4a16_extra_kwargs(self.quant_config, self.moe_config)

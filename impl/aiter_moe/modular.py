@@ -15,13 +15,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from aiter_moe.activation import MoEActivation
-    from aiter_moe.config import (
-        FusedMoEConfig,
-        FusedMoEParallelConfig,
-        FusedMoEQuantConfig,
-        RoutingMethodType,
-    )
+    from aiter_moe.config import FusedMoEConfig, FusedMoEParallelConfig, RoutingMethodType
     from aiter_moe.quant import QuantKey
+    from aiter_moe.quant_config import FusedMoEQuantConfig
 
 
 class FusedMoEActivationFormat(Enum):

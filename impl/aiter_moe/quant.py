@@ -28,6 +28,31 @@ class QuantMethod(IntEnum):
     BLOCK_128x128 = 5
 
 
+class Scheme(StrEnum):
+    """The pairs of keys that the leaves accept, by the names that the compatibility matrix gives them."""
+
+    BF16 = "bf16"
+    FP8_BLOCK = "fp8-block"
+    FP8_TENSOR_STATIC = "fp8-tensor-static"
+    FP8_TENSOR_DYNAMIC = "fp8-tensor-dynamic"
+    FP8_CHANNEL = "fp8-channel"
+    MXFP4_W4A16 = "mxfp4-w4a16"
+    MXFP4_W4A4 = "mxfp4-w4a4"
+    INT4_W4A16 = "int4-w4a16"
+
+
+def scheme_named(name: Scheme | str) -> Scheme:
+    """Return the scheme of that name.
+
+    Raises:
+        ValueError: There is none.
+    """
+    if name not in list(Scheme):
+        msg = f"scheme must be one of {', '.join(Scheme)} (got {name!r})"
+        raise ValueError(msg)
+    return Scheme(name)
+
+
 class DType(StrEnum):
     """Element types by name, so that keys can be told apart without torch.
 
