@@ -270,7 +270,7 @@ def _gate_mode(activation: MoEActivation, override: str | None, interleaved: boo
 
 @_constant_while_compiling
 def activation_number(activation: MoEActivation) -> tuple[int, bool | None]:
-    """Return AITER's number of the activation, and what it says of gate and up (`_resolve_aiter_activation`)."""
+    """Return what `_resolve_aiter_activation` does, with AITER's number of the activation."""
     method, interleaved = _resolve_aiter_activation(activation)
     return int(method), interleaved
 
