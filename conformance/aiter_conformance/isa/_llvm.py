@@ -23,10 +23,22 @@ def main() -> None:
         getattr(llvm, f"LLVMInitializeAMDGPU{part}")()
     create = llvm.LLVMCreateDisasmCPUFeatures
     create.restype = ctypes.c_void_p
-    create.argtypes = [ctypes.c_char_p] * 3 + [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
+    create.argtypes = [ctypes.c_char_p] * 3 + [
+        ctypes.c_void_p,
+        ctypes.c_int,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+    ]
     decode = llvm.LLVMDisasmInstruction
     decode.restype = ctypes.c_size_t
-    decode.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_char_p, ctypes.c_size_t]
+    decode.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_uint64,
+        ctypes.c_uint64,
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+    ]
     text = ctypes.create_string_buffer(_TEXT_BYTES)
     for cpu, address, size in json.loads(sys.stdin.buffer.readline()):
         code = sys.stdin.buffer.read(size)

@@ -39,7 +39,9 @@ class Arch:
             UsageError: More than a compute unit has.
         """
         if declared > self.lds_bytes:
-            raise UsageError(f"LDS of a work-group on {self.name} must be at most {self.lds_bytes} bytes (got {declared})")
+            raise UsageError(
+                f"LDS of a work-group on {self.name} must be at most {self.lds_bytes} bytes (got {declared})"
+            )
         return -(-declared // self.lds_granule) * self.lds_granule
 
 

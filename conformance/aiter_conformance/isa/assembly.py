@@ -127,7 +127,9 @@ def _modifier(name: str, text: str) -> int | tuple[int, ...]:
     return int(text, 0)
 
 
-def _split(op: Op, spec: Spec, operands: list[Operand], *, lds: bool) -> tuple[Operand | None, tuple[Operand, ...]]:
+def _split(
+    op: Op, spec: Spec, operands: list[Operand], *, lds: bool
+) -> tuple[Operand | None, tuple[Operand, ...]]:
     """Divide operands into destination and sources."""
     form = spec.form
     if form in (Form.NONE, Form.IMMEDIATE, Form.BRANCH):

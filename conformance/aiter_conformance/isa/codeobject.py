@@ -165,7 +165,9 @@ def _metadata(elf: ELFFile) -> dict[str, Any]:
         for note in section.iter_notes():
             if note["n_name"] == "AMDGPU" and note["n_type"] in _METADATA_NOTE:
                 raw = note["n_desc"]
-                found: dict[str, Any] = msgpack.unpackb(raw if isinstance(raw, bytes) else raw.encode("latin1"))
+                found: dict[str, Any] = msgpack.unpackb(
+                    raw if isinstance(raw, bytes) else raw.encode("latin1")
+                )
                 return found
     raise InfrastructureError("code object must carry an AMDGPU metadata note (got none)")
 
@@ -173,7 +175,9 @@ def _metadata(elf: ELFFile) -> dict[str, Any]:
 def _kernel(entry: dict[str, Any], address: int, image: bytes) -> Kernel:
     raw = image[address : address + _DESCRIPTOR_BYTES]
     if len(raw) < _DESCRIPTOR_BYTES:
-        raise InfrastructureError(f"kernel descriptor {entry['.symbol']} must lie in a loaded segment (got {address:#x})")
+        raise InfrastructureError(
+            f"kernel descriptor {entry['.symbol']} must lie in a loaded segment (got {address:#x})"
+        )
     lds, scratch, kernarg = struct.unpack_from("<III", raw, 0)
     (offset,) = struct.unpack_from("<q", raw, 16)
     _, rsrc1, rsrc2 = struct.unpack_from("<III", raw, 44)
@@ -190,7 +194,8 @@ def _kernel(entry: dict[str, Any], address: int, image: bytes) -> Kernel:
         preload_words=preload & 0x7F,
         preload_offset=preload >> 7,
         arguments=tuple(
-            Argument(str(a.get(".name", "")), a[".offset"], a[".size"], a[".value_kind"]) for a in entry.get(".args", ())
+            Argument(str(a.get(".name", "")), a[".offset"], a[".size"], a[".value_kind"])
+            for a in entry.get(".args", ())
         ),
     )
 
@@ -228,4 +233,6 @@ def load(data: bytes) -> CodeObject:
         kernels = {e[".name"]: _kernel(e, symbols[e[".symbol"]], bytes(image)) for e in entries}
         return CodeObject(_MACHINES[machine], bytes(image), (text["sh_addr"], text["sh_size"]), kernels)
     except (ELFError, struct.error, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise InfrastructureError(f"code object must be a readable ELF file (got {type(error).__name__}: {error})") from error
+        raise InfrastructureError(
+            f"code object must be a readable ELF file (got {type(error).__name__}: {error})"
+        ) from error

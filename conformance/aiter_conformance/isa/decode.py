@@ -27,7 +27,9 @@ OP, DESTINATION = 0, 1
 KIND0, VALUE0, KIND1, VALUE1, KIND2, VALUE2, KIND3, VALUE3, KIND4, VALUE4 = range(2, 12)
 NEGATE, ABSOLUTE = 12, 13  # one bit a source
 SELECT = 14  # SDWA: source select, then destination select << 4 and preserve << 8; DWORD selects are 6
-LANES = 15  # DPP: 0 none, 1 << 8 | lane broadcast in rows of 16, 2 << 8 | quad permutation, 3 << 8 mirror in 8
+LANES = (
+    15  # DPP: 0 none, 1 << 8 | lane broadcast in rows of 16, 2 << 8 | quad permutation, 3 << 8 mirror in 8
+)
 OFFSET = 16
 DWORDS = 17
 TARGET = 18  # row that a branch goes to
@@ -86,7 +88,9 @@ def _aux(instruction: Instruction) -> int:
         return select[2] | select[3] << 1
     if instruction.op is Op.V_MFMA_SCALE_F32_16X16X128_F8F6F4:
         if "op_sel_hi" not in instruction.modifiers:
-            raise UnknownInstructionError("a scaled matrix instruction must print op_sel_hi, its default is not modelled")
+            raise UnknownInstructionError(
+                "a scaled matrix instruction must print op_sel_hi, its default is not modelled"
+            )
         low, high = instruction.bits("op_sel", 3), instruction.bits("op_sel_hi", 3)
         return low[0] | high[0] << 1 | low[1] << 2 | high[1] << 3
     return 0
@@ -123,7 +127,9 @@ def _decode(object_: CodeObject, lines: Sequence[tuple[int, int, str]]) -> Progr
     for i, (address, size, text) in enumerate(lines):
         word = int.from_bytes(object_.image[address : address + 4], "little")
         if not text:
-            raise UnknownInstructionError(f"cannot decode the word {word:#010x} at pc {address:#x} for {object_.arch}")
+            raise UnknownInstructionError(
+                f"cannot decode the word {word:#010x} at pc {address:#x} for {object_.arch}"
+            )
         if text not in known:
             try:
                 known[text] = lower(parse(text, object_.arch))
@@ -134,7 +140,9 @@ def _decode(object_: CodeObject, lines: Sequence[tuple[int, int, str]]) -> Progr
             # The low 16 bits of the encoding count dwords from the next instruction.
             target = address + size + 4 * ((word & 0x7FFF) - (word & 0x8000))
             if target not in rows:
-                raise UnknownInstructionError(f"branch at pc {address:#x} must go to an instruction (got {target:#x})")
+                raise UnknownInstructionError(
+                    f"branch at pc {address:#x} must go to an instruction (got {target:#x})"
+                )
             table[i, TARGET] = rows[target]
     return Program(object_.arch, np.array(list(rows), np.int64), tuple(line[2] for line in lines), table)
 

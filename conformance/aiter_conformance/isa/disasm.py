@@ -80,7 +80,11 @@ def disassemble(jobs: Sequence[Job], *, timeout: float = 120.0) -> list[list[Lin
     command = [sys.executable, "-I", str(_CHILD), str(library())]
     try:
         done = subprocess.run(
-            command, input=header + b"".join(job.code for job in jobs), capture_output=True, timeout=timeout, check=False
+            command,
+            input=header + b"".join(job.code for job in jobs),
+            capture_output=True,
+            timeout=timeout,
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise InfrastructureError(f"disassembly must end within {timeout:g} s (got no answer)") from error

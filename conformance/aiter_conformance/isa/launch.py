@@ -49,13 +49,42 @@ class Family(enum.Enum):
 
     STAGE1 = (
         ("O", "X", "G", "Xc", "XQ", "GQ", "SMQ", "STP", "SEP"),
-        ("dim", "hdim", "batch", "eprt", "Xs", "GUs", "Os", "eGUs", "eGUQs", "eSMQs", "topk", "splitk", "activation"),
+        (
+            "dim",
+            "hdim",
+            "batch",
+            "eprt",
+            "Xs",
+            "GUs",
+            "Os",
+            "eGUs",
+            "eGUQs",
+            "eSMQs",
+            "topk",
+            "splitk",
+            "activation",
+        ),
         ("SW",),
         ("total_tgs", "ps_deno"),
     )
     ONE_STAGE = (
         ("O", "X", "G", "U", "D", "XQ", "GQ", "DQ", "SMQ", "STP", "SW", "SEP"),
-        ("dim", "hdim", "batch", "eprt", "Xs", "GUs", "Ds", "Os", "eGUs", "eDs", "eGUQs", "eDQs", "eSMQs", "topk"),
+        (
+            "dim",
+            "hdim",
+            "batch",
+            "eprt",
+            "Xs",
+            "GUs",
+            "Ds",
+            "Os",
+            "eGUs",
+            "eDs",
+            "eGUQs",
+            "eDQs",
+            "eSMQs",
+            "topk",
+        ),
         (),
         ("total_tgs", "ps_deno"),
     )
@@ -128,7 +157,9 @@ def _fill(memory: Memory, launch: Launch) -> None:
         value = memory.address(buffer.name) if buffer else launch.integers.get(name, 0)
         if not 0 <= value < 1 << 8 * size:
             raise UsageError(f"kernel argument {name} must fit {size} bytes (got {value})")
-        memory.raw[start + offset : start + offset + size] = np.frombuffer(value.to_bytes(size, "little"), np.uint8)
+        memory.raw[start + offset : start + offset + size] = np.frombuffer(
+            value.to_bytes(size, "little"), np.uint8
+        )
 
 
 def run(
@@ -176,5 +207,7 @@ def run(
         quantum=quantum,
         budget=budget,
     )
-    outputs = {slot: memory.contents(buffer.name) for slot, buffer in launch.buffers.items() if buffer.writable}
+    outputs = {
+        slot: memory.contents(buffer.name) for slot, buffer in launch.buffers.items() if buffer.writable
+    }
     return Result(outputs, execution)

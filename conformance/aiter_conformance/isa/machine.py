@@ -80,7 +80,9 @@ class KernelFaultError(HarnessError):
         address: int,
         near: str,
     ) -> None:
-        place = f"pc {pc:#x} '{text}', work-group {group}, wave {wave}" + (f", lane {lane}" if lane >= 0 else "")
+        place = f"pc {pc:#x} '{text}', work-group {group}, wave {wave}" + (
+            f", lane {lane}" if lane >= 0 else ""
+        )
         super().__init__(f"{_SENTENCES[kind]} (got address {address:#x} at {place}; {near})")
         self.kind, self.pc, self.text, self.group = kind, pc, text, group
         self.wave, self.lane, self.address = wave, lane, address

@@ -263,7 +263,15 @@ SPECS: dict[Op, Spec] = {
     **{
         op: _scalar(2)
         for op in (
-            *(Op.S_ADD_U32, Op.S_ADDC_U32, Op.S_ADD_I32, Op.S_SUB_U32, Op.S_SUB_I32, Op.S_MUL_I32, Op.S_MUL_HI_U32),
+            *(
+                Op.S_ADD_U32,
+                Op.S_ADDC_U32,
+                Op.S_ADD_I32,
+                Op.S_SUB_U32,
+                Op.S_SUB_I32,
+                Op.S_MUL_I32,
+                Op.S_MUL_HI_U32,
+            ),
             *(Op.S_AND_B32, Op.S_OR_B32, Op.S_LSHL_B32, Op.S_LSHR_B32, Op.S_LSHL1_ADD_U32, Op.S_CSELECT_B32),
         )
     },

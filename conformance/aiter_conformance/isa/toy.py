@@ -75,7 +75,9 @@ def variant(arch: str, file: str) -> Variant:
     tile = _TILE.search(name)
     unmodelled = re.search(r"MXfp4|Int4|int4|_a16_|flat|emsort|smf|multix|blockscaleBf16|_f16_|fp16", name)
     if tile is None or unmodelled or not name.startswith(("fmoe_stage1_bf16_", "fmoe_bf16_")):
-        raise UsageError(f"launch of {name} must be modelled (got {unmodelled[0] if unmodelled else 'no known name'})")
+        raise UsageError(
+            f"launch of {name} must be modelled (got {unmodelled[0] if unmodelled else 'no known name'})"
+        )
     scheme: Scheme = "none"
     if "lockscale" in name:
         scheme = "fp8-block"
@@ -143,14 +145,14 @@ class Problem:
     def decode(self, output: npt.NDArray[Any]) -> F64:
         """An output of the launch as float64, in the shape of `expected`.
 
-        Stage 1 of blockscale appends float32 scales [I / 128, tokens, topk] to its codes [tokens, topk, I].
+        Stage 1 of blockscale appends float32 scales [tokens, topk, I / 128] to its codes [tokens, topk, I].
         """
         if self.variant.family is not Family.STAGE1 or self.variant.scheme != "fp8-block":
             return output.astype(np.float64)
         size = self.expected.size
         codes = output[:size].view(ARCHES[self.variant.arch].fp8).astype(np.float64)
-        scales = output[size:].view(np.float32).reshape(-1, self.shape.tokens, self.shape.topk)
-        return codes.reshape(self.expected.shape) * np.repeat(scales.transpose(1, 2, 0), _BLOCK, axis=2)
+        scales = output[size:].view(np.float32).reshape(self.shape.tokens, self.shape.topk, -1)
+        return codes.reshape(self.expected.shape) * np.repeat(scales, _BLOCK, axis=2)
 
     def error(self, output: npt.NDArray[Any]) -> float:
         """||output - expected|| / ||expected||; NaN when the output has one."""
@@ -203,7 +205,9 @@ class _Quantiser:
 
     def __init__(self, arch: str, scheme: Scheme) -> None:
         self.scheme = scheme
-        self.dtype = np.dtype({"int8": np.int8, "none": ml_dtypes.bfloat16}.get(scheme, getattr(ml_dtypes, ARCHES[arch].fp8)))
+        self.dtype = np.dtype(
+            {"int8": np.int8, "none": ml_dtypes.bfloat16}.get(scheme, getattr(ml_dtypes, ARCHES[arch].fp8))
+        )
         self.largest = 127.0 if scheme == "int8" else float(ml_dtypes.finfo(self.dtype).max)
 
     def _codes(self, x: F64, scale: npt.NDArray[np.float32], *, truncate: bool = False) -> npt.NDArray[Any]:
@@ -234,7 +238,11 @@ class _Quantiser:
         blocks = w.reshape(experts, n // _BLOCK, _BLOCK, k // _BLOCK, _BLOCK)
         scale = (np.abs(blocks).max((2, 4), keepdims=True) / self.largest).astype(np.float32)
         codes = self._codes(blocks, scale)
-        return _Quantised(codes.reshape(w.shape), scale[:, :, 0, :, 0].copy(), (codes.astype(np.float64) * scale).reshape(w.shape))
+        return _Quantised(
+            codes.reshape(w.shape),
+            scale[:, :, 0, :, 0].copy(),
+            (codes.astype(np.float64) * scale).reshape(w.shape),
+        )
 
     def activations(self, x: F64) -> _Quantised:
         """Activations [T, K]: per token, or per 128 with the scales [K / 128, T]."""
@@ -275,7 +283,10 @@ def problem(kind: Variant, shape: Shape) -> Problem:
     projected = np.einsum("tjnk,tk->tjn", w1.values[ids], x.values)
     if kind.weight_in:
         projected = projected * weights[..., None]
-    gate, up = projected[..., : shape.intermediate], projected[..., shape.intermediate :] if kind.gated else None
+    gate, up = (
+        projected[..., : shape.intermediate],
+        projected[..., shape.intermediate :] if kind.gated else None,
+    )
     hidden = _activate(gate, up, gelu=kind.gelu)
     sorted_ = sort_tokens(ids, weights, shape.experts, kind.tile_m)
     if kind.family is Family.STAGE1:

@@ -100,7 +100,9 @@ def to_fp8(wave: Wave, values: F32) -> U32:
     bits = values.astype(dtype).view(np.uint8).astype(np.uint32)
     # The sign of a NaN is not defined: e4m3fn has two, this takes the positive one.
     nan = 0x80 if wave.arch.fp8.endswith("fnuz") else 0x7F
-    return np.where(np.isnan(bits.astype(np.uint8).view(dtype).astype(np.float32)), nan, bits).astype(np.uint32)
+    return np.where(np.isnan(bits.astype(np.uint8).view(dtype).astype(np.float32)), nan, bits).astype(
+        np.uint32
+    )
 
 
 def packed_fp8(wave: Wave, instruction: Instruction) -> None:

@@ -47,7 +47,9 @@ def _locate(wave: Wave, lane: int, address: int, size: int, *, store: bool) -> i
     return at
 
 
-def _buffer_addresses(wave: Wave, instruction: Instruction) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _buffer_addresses(
+    wave: Wave, instruction: Instruction
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """(int64 [64] addresses, int64 [64] dwords from there that lie inside num_records)."""
     address, descriptor, scalar_offset = instruction.sources[-3:]
     words = [int(wave.s[descriptor.value + i]) for i in range(4)]
@@ -129,7 +131,9 @@ def global_store(wave: Wave, instruction: Instruction) -> None:
     """global_store, in the order of lanes."""
     addresses, data = _addresses(wave, instruction), instruction.sources[1]
     for lane in np.flatnonzero(wave.active):
-        _store_lane(wave, int(lane), addresses[lane], wave.v[data.value : data.value + data.dwords, lane].copy())
+        _store_lane(
+            wave, int(lane), addresses[lane], wave.v[data.value : data.value + data.dwords, lane].copy()
+        )
 
 
 def _add(dtype: type) -> Callable[[npt.NDArray[np.uint32], npt.NDArray[np.uint32]], npt.NDArray[np.uint32]]:

@@ -120,7 +120,9 @@ def load(wave: Wave, instruction: Instruction) -> None:
     inside = (memory.bounds[:, START] <= at) & (at + size <= memory.bounds[:, END])
     if not inside.any():
         raise Fault(FaultKind.SCALAR_BOUNDS, -1, address)
-    wave.s[destination.value : destination.value + destination.dwords] = memory.raw[at : at + size].view("<u4")
+    wave.s[destination.value : destination.value + destination.dwords] = memory.raw[at : at + size].view(
+        "<u4"
+    )
 
 
 SEMANTICS: dict[Op, Semantics] = {

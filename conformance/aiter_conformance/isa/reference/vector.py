@@ -40,7 +40,9 @@ def _permute_bytes(a: U32, b: U32, selector: U32) -> U32:
         choice = selector >> np.uint32(8 * byte) & np.uint32(0xFF)
         picked = source >> _wide(np.minimum(choice, 7) * np.uint32(8)) & np.uint64(0xFF)
         for code, bit in ((8, 15), (9, 31), (10, 47), (11, 63)):
-            picked = np.where(choice == code, (source >> np.uint64(bit) & np.uint64(1)) * np.uint64(0xFF), picked)
+            picked = np.where(
+                choice == code, (source >> np.uint64(bit) & np.uint64(1)) * np.uint64(0xFF), picked
+            )
         picked = np.where(choice == 12, 0, np.where(choice > 12, 0xFF, picked))
         result |= picked.astype(np.uint32) << np.uint32(8 * byte)
     return result
