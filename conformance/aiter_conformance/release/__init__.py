@@ -1,7 +1,7 @@
 """Reading AITER releases without importing them.
 
-`open_release` gives an artefact its version and identity, `read_api` its interface, `take_inventory` its
-kernels.
+`open_release` gives an artefact its version and identity; `read_api` reads its interface, `take_inventory` its
+kernels, `read_tuned` its tuned tables, `read_facts` what else its sources say; `facts_table` compares releases.
 """
 
 from aiter_conformance.release.anchors import Anchor, AnchorStatus, Place
@@ -19,6 +19,7 @@ from aiter_conformance.release.findings import Finding, FindingCode
 from aiter_conformance.release.imports import ImportFact
 from aiter_conformance.release.inventory import Inventory, Manifest, ManifestRow, ObjectCount, take_inventory
 from aiter_conformance.release.pysource import Parameter, Signature
+from aiter_conformance.release.tuned import Coverage, TunedKey, TunedRow, TunedTables, read_tuned
 from aiter_conformance.release.version import version_key
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "ApiFacts",
     "Change",
     "ChangeKind",
+    "Coverage",
     "EnumFact",
     "FactsTable",
     "Finding",
@@ -42,10 +44,14 @@ __all__ = [
     "ReleaseFacts",
     "ReleaseKind",
     "Signature",
+    "TunedKey",
+    "TunedRow",
+    "TunedTables",
     "facts_table",
     "open_release",
     "read_api",
     "read_facts",
+    "read_tuned",
     "take_inventory",
     "version_key",
 ]

@@ -268,6 +268,14 @@ def _tuned_key(sources: Sources) -> Iterator[Place]:
                 yield _place(FUSED_MOE_PATH, element, _is(element, "str(activation)"))
 
 
+def lookup_knows_arch(sources: Sources) -> bool:
+    """Say whether the tuned lookup of a release asks for the arch, and not for the number of CUs alone."""
+    tree = sources.tree(FUSED_MOE_PATH)
+    function = find_function(tree, "get_2stage_cfgs") if tree else None
+    values = [value for value in _given(function, "keys") if isinstance(value, ast.Tuple)] if function else []
+    return bool(values) and all("gfx" in _names(value) for value in values)
+
+
 def _split_k_guard(sources: Sources) -> Iterator[Place]:
     tree = sources.tree(FUSED_MOE_PATH)
     for value in _given(tree, "is_splitk") if tree else ():

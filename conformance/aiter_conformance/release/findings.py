@@ -20,6 +20,15 @@ class FindingCode(StrEnum):
     # facts read from the sources
     SOURCE_UNREADABLE = "source-unreadable"
     IMPORT_UNRESOLVED = "import-unresolved"
+    # tuned tables; a malformed row is one there too
+    TABLE_UNREADABLE = "table-unreadable"
+    TUNED_DUPLICATE_KEY = "tuned-duplicate-key"
+    TUNED_UNKNOWN_BOARD = "tuned-unknown-board"
+    TUNED_AMBIGUOUS_ARCH = "tuned-ambiguous-arch"
+    TUNED_WRONG_FP8 = "tuned-wrong-fp8"
+    TUNED_KERNEL_MISSING = "tuned-kernel-missing"
+    TUNED_KERNEL_DIFFERS = "tuned-kernel-differs"
+    TUNED_KERNEL_UNKNOWN = "tuned-kernel-unknown"
 
 
 @dataclass(frozen=True, slots=True, order=True)

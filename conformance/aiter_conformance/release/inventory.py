@@ -7,16 +7,16 @@ computes.
 
 from __future__ import annotations
 
-import csv
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from aiter_conformance.release.artefact import Release
 from aiter_conformance.release.codeobject import CodeObject, CodeObjectError, parse_code_object
 from aiter_conformance.release.findings import Finding, FindingCode
+from aiter_conformance.release.tables import TableError, read_table
 
 MANIFEST_PATH = re.compile(r"hsa/(?P<arch>gfx[0-9a-z]+)/fmoe(?:_2stages)?/(?:.+/)?[^/]+\.csv")
 _OBJECT_PATH = re.compile(r"hsa/(?P<arch>gfx[0-9a-z]+)/.*\.co")
@@ -144,21 +144,20 @@ def parse_manifest(path: str, content: bytes) -> tuple[Manifest, list[Finding]]:
         raise ValueError(msg)
     nothing = Manifest(path, matched["arch"], ())
     try:
-        lines = list(_cells(content.decode("utf-8-sig")))
-    except (UnicodeDecodeError, csv.Error) as error:
-        message = f"a manifest must be CSV in UTF-8 ({error})"
-        return nothing, [Finding(path, 0, FindingCode.MANIFEST_UNREADABLE, message)]
-    header_line, header = lines[0] if lines else (0, [])
+        table = read_table(content)
+    except TableError as error:
+        return nothing, [Finding(path, 0, FindingCode.MANIFEST_UNREADABLE, f"a manifest {error}")]
+    header = table.header
     object_column = next((name for name in _OBJECT_COLUMNS if name in header), None)
     if object_column is None or _KERNEL_COLUMN not in header or len(set(header)) != len(header):
         expected = f"{_KERNEL_COLUMN} and {' or '.join(_OBJECT_COLUMNS)}, each column once"
         message = f"a manifest must begin with a header that has {expected} (got {','.join(header)!r})"
-        return nothing, [Finding(path, header_line, FindingCode.MANIFEST_UNREADABLE, message)]
+        return nothing, [Finding(path, table.header_line, FindingCode.MANIFEST_UNREADABLE, message)]
 
     findings: list[Finding] = []
     rows: list[ManifestRow] = []
     first_line: dict[str, int] = {}
-    for line, cells in lines[1:]:
+    for line, cells in table.rows:
         fault = _malformed(header, cells, object_column)
         if fault is not None:
             findings.append(Finding(path, line, FindingCode.MALFORMED_ROW, fault))
@@ -174,15 +173,7 @@ def parse_manifest(path: str, content: bytes) -> tuple[Manifest, list[Finding]]:
     return replace(nothing, rows=tuple(rows)), findings
 
 
-def _cells(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield (line number, stripped cells) of each line that is not blank or a comment (``//`` or ``#``)."""
-    for number, line in enumerate(text.split("\n"), start=1):
-        content = re.split(r"//|#", line, maxsplit=1)[0].strip()
-        if content:
-            yield number, [cell.strip() for cell in next(csv.reader([content], strict=True))]
-
-
-def _malformed(header: list[str], cells: list[str], object_column: str) -> str | None:
+def _malformed(header: Sequence[str], cells: Sequence[str], object_column: str) -> str | None:
     """Return what is wrong with the cells of a row, or None."""
     if len(cells) != len(header):
         return f"a row must have {len(header)} cells, as the header has (got {len(cells)})"
