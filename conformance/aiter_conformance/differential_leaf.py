@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cache
 from typing import Any, Literal
 
 import torch
@@ -14,7 +15,7 @@ from aiter_conformance.contract import SCHEME_CONFIGS
 from aiter_conformance.differential import Observation, Refused
 from aiter_conformance.outcome import Reason
 from aiter_conformance.protocols import ENABLED, KernelCall, MoEConfigSpec, QuantSpec, Subject
-from aiter_conformance.simulated_aiter import simulate
+from aiter_conformance.simulated_aiter import SimulatedAiter, simulate
 
 # What a refusal by the support cascade is about, by the words that the subjects' reasons use for it; the
 # first that is found counts, so that e.g. "activation" alone comes last.
@@ -87,7 +88,7 @@ class LeafUse:
 
     def observe(self, subject: Subject) -> Observation:
         """Describe what the leaf declares (``supported``, ``reason``), what it calls and what it writes."""
-        installed = None if self.aiter is None else simulate(self.aiter)
+        installed = None if self.aiter is None else _installed(self.aiter)
         with subject.environment(self.arch, dict(self.env), installed):
             try:
                 leaf, config = getattr(subject.api, self.leaf), subject.moe_config(self.config)
@@ -139,6 +140,18 @@ OWN_CONFIGS: Mapping[str, tuple[QuantSpec, ...]] = {
     "AiterFp8ChannelExperts": (SCHEME_CONFIGS["fp8-channel"],),
     "AiterMxfp4Experts": (SCHEME_CONFIGS["mxfp4-w4a16"], SCHEME_CONFIGS["mxfp4-w4a4"]),
 }
+
+
+@cache
+def _simulated(version: str) -> SimulatedAiter:
+    return simulate(version)
+
+
+def _installed(version: str) -> SimulatedAiter:
+    """Return a simulated AITER that has seen no call; making one anew takes longer than using it."""
+    installed = _simulated(version)
+    installed.calls.clear()
+    return installed
 
 
 def _declared(api: Any, leaf: Any, config: Any, given: LeafUse) -> Observation:

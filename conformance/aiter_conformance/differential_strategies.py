@@ -111,42 +111,86 @@ def quants() -> st.SearchStrategy[QuantSpec]:
     )
 
 
+_KEYS = st.sampled_from((None, *QUANT_KEYS))
+_FLAG = st.just(True)
+# What is unusual about a use of a leaf: the field, and its unusual values.
+_ODD_USE: dict[str, st.SearchStrategy[Any]] = {
+    "arch": st.sampled_from(ARCHS),
+    "env": environments(),
+    "aiter": st.sampled_from((None, *VERSIONS)),
+    "keys": st.tuples(_KEYS, _KEYS),
+    "batched": _FLAG,
+    "quant": quants(),
+    "tensors": st.frozensets(st.sampled_from(TENSORS)),
+    "topk": st.integers(1, 3),
+    "packed": _FLAG,
+    "output_dtype": st.sampled_from(("float16", "float32")),
+    "output": st.sampled_from(("view", "strided")),
+    "result": st.sampled_from(("row", "dtype")),
+    "negative_id": _FLAG,
+    "metadata": st.sampled_from(("none", "one", "vector")),
+    "a1q": _FLAG,
+}
+_ODD_CONFIG: dict[str, st.SearchStrategy[Any]] = {
+    "activation": st.sampled_from(NOT_TAKEN),
+    "intermediate_pad": st.sampled_from((0, 64, 100)),
+    "swiglu_limit": st.sampled_from((0.0, 7.0, 7)),
+    "activation_situ_beta": st.none(),
+    "activation_situ_linear_beta": st.none(),
+    "use_mxfp4_w4a4_dsv4": _FLAG,
+    "is_lora_enabled": _FLAG,
+}
+_PADS = st.sampled_from((0, 1, 64, 96, 127))
+_DEPLOYED = st.sampled_from(
+    (
+        ParallelSpec(),
+        ParallelSpec(tp=2, tp_rank=1),
+        ParallelSpec(dp=2),
+        ParallelSpec(tp=4, use_ep=True),
+        ParallelSpec(dp=2, use_ep=True, all2all_backend="mori_high_throughput"),
+    )
+)
+
+
 @st.composite
 def leaf_uses(draw: st.DrawFn) -> LeafUse:
-    """Return uses of a leaf: mostly as its loader makes them, each with few oddities."""
+    """Return uses of a leaf: as its loader makes them, but for at most five oddities."""
     name = draw(st.sampled_from(tuple(LEAVES)))
     leaf = LEAVES[name]
-    keys = st.sampled_from((None, *QUANT_KEYS))
-    quant = draw(mostly(st.sampled_from(OWN_CONFIGS[name]), quants()))
-    quantised = quant.weights is not None
-    scales = frozenset(("w1_scale", "w2_scale") if quantised else ())
-    config = draw(configs())
-    on_input = draw(st.booleans())
-    topk = draw(mostly(st.just(1), st.just(2))) if on_input else draw(st.sampled_from((1, 2, 3)))
-    return LeafUse(
-        arch=draw(mostly(st.sampled_from(("gfx942", "gfx950", "gfx1250")), st.sampled_from(ARCHS))),
-        env=draw(environments()),
-        aiter=draw(mostly(st.just("0.1.20"), st.sampled_from((None, *VERSIONS)))),
-        leaf=name,
-        keys=draw(mostly(st.sampled_from(tuple(leaf.pairs)), st.tuples(keys, keys))),
-        batched=draw(mostly(st.just(False), st.just(True))),
-        quant=quant,
-        tensors=draw(mostly(st.just(scales), st.frozensets(st.sampled_from(TENSORS)).map(scales.union))),
-        config=config,
-        on_input=on_input,
-        tokens=draw(st.integers(1, 4)),
-        topk=topk,
-        packed=name == "AiterMxfp4Experts" and draw(mostly(st.just(False), st.just(True))),
-        output_dtype=draw(mostly(st.just("bfloat16"), st.sampled_from(("float16", "float32")))),
-        output=draw(mostly(st.just("plain"), st.sampled_from(("view", "strided")))),
-        result=draw(mostly(st.just("exact"), st.sampled_from(("row", "dtype")))),
-        negative_id=draw(mostly(st.just(False), st.just(True))),
-        cast=draw(st.booleans()),
-        mask=draw(st.booleans()),
-        metadata=draw(mostly(st.just("absent"), st.sampled_from(("none", "one", "vector")))),
-        a1q=draw(mostly(st.just(False), st.just(True))),
-        through=draw(st.booleans()),
-    )
+    odd = draw(st.lists(st.sampled_from((*_ODD_USE, *_ODD_CONFIG, "parallel")), unique=True, max_size=5))
+    where = draw(parallel() if "parallel" in odd else _DEPLOYED)
+    ranks = 1 if where.use_ep else where.tp * where.pcp * where.dp
+    hidden_pad, pad, odd_size = draw(_PADS), draw(_PADS), draw(mostly(st.just(0), st.just(1)))
+    layer: dict[str, Any] = {
+        "hidden_dim": 256,
+        "intermediate_size": 128 * ranks + odd_size,
+        "activation": draw(st.sampled_from(TAKEN)),
+        "parallel": where,
+        "hidden_dim_unpadded": 256 - hidden_pad,
+        "intermediate_size_per_partition_unpadded": 128 - pad,
+        "activation_situ_beta": 1.5,
+        "activation_situ_linear_beta": 0.5,
+    }
+    layer |= {field: draw(_ODD_CONFIG[field]) for field in odd if field in _ODD_CONFIG}
+    quant = draw(st.sampled_from(OWN_CONFIGS[name]))
+    on_input, cast, mask, through = draw(st.tuples(*[st.booleans()] * 4))
+    use: dict[str, Any] = {
+        "arch": draw(st.sampled_from(("gfx942", "gfx950", "gfx1250"))),
+        "leaf": name,
+        "keys": draw(st.sampled_from(tuple(leaf.pairs))),
+        "quant": quant,
+        "tensors": frozenset(("w1_scale", "w2_scale") if quant.weights else ()),
+        "config": MoEConfigSpec(**layer),
+        "on_input": on_input,
+        "topk": 1 if on_input else 2,
+        "cast": cast,
+        "mask": mask,
+        "through": through,
+    }
+    use |= {field: draw(_ODD_USE[field]) for field in odd if field in _ODD_USE}
+    if use.get("packed") and name != "AiterMxfp4Experts":
+        del use["packed"]  # MoRI packs for MXFP4 only
+    return LeafUse(**use)
 
 
 def pads_uses() -> st.SearchStrategy[PadsUse]:

@@ -199,7 +199,7 @@ class _Import:
             ):
                 torch_utils: Any = importlib.import_module("vllm.utils.torch_utils")
                 torch_utils.direct_register_custom_op = self._register
-                self.target = importlib.import_module(TARGET)
+                self.target: Any = importlib.import_module(TARGET)
         except Exception as error:
             missing = [f"{package} (by {module})" for module, package in finder.stubbed.items()]
             needs = f"; not installed but needed: {', '.join(missing)}" if missing else ""
@@ -220,6 +220,13 @@ class _Import:
                 self._home("rocm_aiter_ops"),
             ]
         )
+
+        self._cached = _cached_functions(self)
+
+    def forget(self) -> None:
+        """Empty vLLM's caches."""
+        for function in self._cached:
+            function.cache_clear()
 
     def _home(self, name: str) -> ModuleType:
         """Return the module that defines what the module under test imported as ``name``."""
@@ -265,9 +272,14 @@ def _amdsmi(arch: str) -> ModuleType:
 @contextmanager
 def _variables(env: Mapping[str, str]) -> Iterator[None]:
     """Set exactly ``env`` of the variables that vLLM and AITER read; put everything back at the end."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(_PREFIXES)}
-    with mock.patch.dict(os.environ, {**kept, **env}, clear=True):
+    before = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith(_PREFIXES)}
+    os.environ.update(env)
+    try:
         yield
+    finally:
+        for name in [name for name in os.environ if name.startswith(_PREFIXES)]:
+            del os.environ[name]
+        os.environ.update(before)
 
 
 @contextmanager
@@ -360,10 +372,10 @@ class VllmSubject:
         """See `aiter_conformance.protocols.Subject.environment`."""
         imported = self._import(arch, aiter_found=installed is not None)
         modules: Mapping[str, ModuleType | None] = {"aiter": None} if installed is None else installed.modules
-        target: Any = imported.target
+        target = imported.target
         saved = (target.aiter_topK_meta_data, self._invalid)
         with _variables(env), imported.modules.active(modules):
-            _clear_caches(imported)
+            imported.forget()
             target.aiter_topK_meta_data = None
             self._invalid = None
             try:
@@ -375,7 +387,7 @@ class VllmSubject:
                 yield
             finally:
                 self._active.pop()
-                _clear_caches(imported)
+                imported.forget()
                 target.aiter_topK_meta_data, self._invalid = saved
 
     @contextmanager
@@ -497,12 +509,13 @@ def _zeros(call: KernelCall) -> torch.Tensor:
     return torch.zeros(rows, columns * 2 if packed else columns, dtype=dtype)
 
 
-def _clear_caches(imported: _Import) -> None:
-    """Forget what vLLM remembers of the AITER and the buffers that it last saw."""
-    imported.target.init_aiter_topK_meta_data.cache_clear()
+def _cached_functions(imported: _Import) -> list[Any]:
+    """Return the functions that remember what vLLM last saw of AITER and of the buffers."""
+    found = [imported.target.init_aiter_topK_meta_data]
     for member in vars(imported.ops).values():
         function = getattr(member, "__func__", member)
         while function is not None:
             if hasattr(function, "cache_clear"):
-                function.cache_clear()
+                found.append(function)
             function = getattr(function, "__wrapped__", None)
+    return found

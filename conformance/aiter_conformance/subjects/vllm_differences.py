@@ -356,8 +356,8 @@ _SHOWN_ELSEWHERE = (
     ),
     Difference(
         "device-answer-not-boolean",
-        "Where AITER is not supported the switches answer None, which `if` takes for False; it is also passed "
-        "on as the dispatch policy.",
+        "Where AITER is not supported the switches answer None, which `if` takes for False; it is passed on "
+        "as the dispatch policy, too.",
     ),
     Difference(
         "terse-refusals",
@@ -369,7 +369,7 @@ _SHOWN_ELSEWHERE = (
     ),
     Difference(
         "argument-dropped-in-silence",
-        "A gate mode that AITER cannot be told is left out, and AITER takes interleaved weights for separated.",
+        "A gate mode that AITER cannot be told is left out: it takes interleaved weights for separated.",
     ),
     Difference(
         "situ-environment-unchecked",

@@ -318,10 +318,8 @@ class ModuleSet:
             extra: More foreign modules for this time only; None makes the import of that name fail.
         """
         foreign: dict[str, Any] = {**self.foreign, **extra}
-        roots = {ROOT} | {name.partition(".")[0] for name in foreign}
-        saved = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in roots}
-        for name in saved:
-            del sys.modules[name]
+        roots = (ROOT, *{name.partition(".")[0] for name in foreign})
+        saved = {name: sys.modules.pop(name) for name in _below(roots)}
         sys.modules.update(foreign)
         sys.modules.update(self._own)
         sys.meta_path.insert(0, self.finder)
@@ -329,8 +327,13 @@ class ModuleSet:
             yield
         finally:
             sys.meta_path.remove(self.finder)
-            for name in [name for name in sys.modules if name.partition(".")[0] in roots]:
-                module = sys.modules.pop(name)
-                if name.partition(".")[0] == ROOT:
-                    self._own[name] = module
+            self._own = {name: sys.modules[name] for name in _below((ROOT,))}
+            for name in _below(roots):
+                del sys.modules[name]
             sys.modules.update(saved)
+
+
+def _below(roots: tuple[str, ...]) -> list[str]:
+    """Return the names of the imported modules that are one of the roots or lie below one."""
+    prefixes = tuple(f"{root}." for root in roots)
+    return [name for name in sys.modules if name.startswith(prefixes) or name in roots]
