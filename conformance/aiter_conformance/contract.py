@@ -25,6 +25,15 @@ QUANT_METHODS: Final[dict[str, int]] = {
     "BLOCK_1X128": 4,
     "BLOCK_128x128": 5,
 }
+# The same as members of AITER's QuantType.
+QUANT_TYPES: Final[dict[str, str]] = {
+    "NO": "No",
+    "PER_TENSOR": "per_Tensor",
+    "PER_TOKEN": "per_Token",
+    "BLOCK_1X32": "per_1x32",
+    "BLOCK_1X128": "per_1x128",
+    "BLOCK_128x128": "per_128x128",
+}
 ACTIVATION_METHODS: Final[dict[str, int]] = {"SILU": 0, "GELU": 1}
 
 # Activations that every leaf takes -> member of AITER's ActivationType, and its value there.
@@ -243,16 +252,6 @@ class ApiNeed:
         return Reason.API_MISSING_ARGUMENT
 
 
-_QUANT_TYPES: Final = {
-    "NO": "No",
-    "PER_TENSOR": "per_Tensor",
-    "PER_TOKEN": "per_Token",
-    "BLOCK_1X32": "per_1x32",
-    "BLOCK_1X128": "per_1x128",
-    "BLOCK_128x128": "per_128x128",
-}
-
-
 def api_needs(cell: Cell) -> tuple[ApiNeed, ...]:
     """Return what every call of the cell sends to AITER, whatever the shapes and with default settings.
 
@@ -286,8 +285,8 @@ def api_needs(cell: Cell) -> tuple[ApiNeed, ...]:
     needs += [
         need(
             NeedKind.QUANT_TYPE,
-            _QUANT_TYPES[method],
-            f"{cell.scheme} is AITER's QuantType.{_QUANT_TYPES[method]}",
+            QUANT_TYPES[method],
+            f"{cell.scheme} is AITER's QuantType.{QUANT_TYPES[method]}",
             QUANT_METHODS[method],
         ),
         need(NeedKind.ARGUMENT, "quant_type", "the quantisation is named in every call"),

@@ -6,6 +6,7 @@ aiter/fused_moe_bf16_asm.py, csrc/include/aiter_enum.h and ``GateMode`` in aiter
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
@@ -99,6 +100,12 @@ def fused_moe_parameters(version: str) -> tuple[tuple[str, Any], ...]:
     return tuple(parameters)
 
 
+def activation_members(version: str) -> dict[str, int]:
+    """Return the members of ``ActivationType`` with their values."""
+    members = {"No": -1, "Silu": 0, "Gelu": 1, "Swiglu": 2}
+    return members | ({"Situv2": 3} if Version(version) >= Version("0.1.19") else {})
+
+
 @dataclass(frozen=True, slots=True)
 class AiterCall:
     """One call that reached a simulated AITER.
@@ -107,11 +114,13 @@ class AiterCall:
         function: ``fused_moe`` or ``asm_moe_tkw1``.
         positional: Names of the parameters that were passed by position.
         arguments: What was passed, by parameter name; what was left out is not in it.
+        variables: AITER's own environment variables at the time of the call.
     """
 
     function: str
     positional: tuple[str, ...]
     arguments: Mapping[str, Any]
+    variables: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -132,7 +141,8 @@ def _recorder(
 
     def function(*args: Any, **kwargs: Any) -> Any:
         bound = signature.bind(*args, **kwargs)
-        calls.append(AiterCall(name, tuple(signature.parameters)[: len(args)], bound.arguments))
+        variables = {key: value for key, value in os.environ.items() if key.startswith("AITER_")}
+        calls.append(AiterCall(name, tuple(signature.parameters)[: len(args)], bound.arguments, variables))
         hidden, w2 = bound.arguments["hidden_states"], bound.arguments["w2"]
         dtype = bound.arguments.get("dtype") or hidden.dtype
         # w2 is [E, K, N]: like AITER, take the width of the result from it, not from a packed input.
@@ -171,13 +181,10 @@ def simulate(version: str) -> SimulatedAiter:
     import torch  # the enums and signatures alone would not need it; AITER's dtypes are torch's
 
     v = Version(version)
-    activations = {"No": -1, "Silu": 0, "Gelu": 1, "Swiglu": 2}
-    if v >= Version("0.1.19"):
-        activations["Situv2"] = 3
     quant_types = [*_QUANT_TYPES]
     if v >= Version("0.1.12"):
         quant_types += ["per_256x128", "per_1024x128"]
-    activation_type = _enum("ActivationType", activations)
+    activation_type = _enum("ActivationType", activation_members(version))
     quant_type = _enum("QuantType", {name: i for i, name in enumerate(quant_types)})
     defaults = {"activation": activation_type["Silu"], "quant_type": quant_type["No"]}
 

@@ -23,7 +23,9 @@ def conforms(subject: Subject, request: pytest.FixtureRequest) -> Conforms:
     def check(report: Report) -> None:
         for identity in sorted(report.known(subject)):
             request.node.user_properties.append(("difference", identity))
-        assert report.problems(subject) == []
+        __tracebackhide__ = True
+        problems = report.problems(subject)
+        assert problems == [], "\n".join(problems)
 
     return check
 

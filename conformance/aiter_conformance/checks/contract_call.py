@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Final, get_args
+from typing import Any, Final, Literal, get_args
 
 import torch
 
@@ -145,7 +145,7 @@ def apply_leaf(
     parallel: ParallelSpec | None = None,
     *,
     arch: str | None = None,
-    installed: SimulatedAiter | None = None,
+    installed: SimulatedAiter | Literal["any"] | None = "any",
     tensors: Mapping[str, torch.Tensor] | None = None,
     result: Callable[[KernelCall], torch.Tensor] | None = None,
     record: bool = True,
@@ -157,7 +157,7 @@ def apply_leaf(
         given: What the call is told.
         parallel: A deployment whose MoE has ``given.tp`` as its tp_size; None picks one.
         arch: None takes one on which the scheme is supported.
-        installed: The AITER that is found; None takes one that can do everything.
+        installed: The AITER that is found, None for none; "any" is one that can do everything.
         tensors: Inputs to use instead of the made ones, ``output`` among them.
         result: Makes the kernel's answer.
         record: False lets the call go on to ``installed``.
@@ -176,7 +176,8 @@ def apply_leaf(
     arch = arch or ("gfx942" if given.scheme == "int4-w4a16" else "gfx950")
     calls: list[KernelCall] = []
     error = None
-    with subject.environment(arch, env, installed=installed or _capable_aiter()):
+    found = _capable_aiter() if installed == "any" else installed
+    with subject.environment(arch, env, installed=found):
         experts = _build(subject, given, spec, made)
         untouched = Untouched({name: t for name, t in made.items() if name not in ("w1", "w2")})
         with subject.recording(result) if record else nullcontext(calls) as calls:
@@ -274,7 +275,8 @@ def compare_apply(report: Report, subject: Subject, given: CallInput, applied: A
         wanted = f"a ValueError that names {' or '.join(expected.names)}"
         if not report.compare(where, wanted, wanted if refused and not applied.calls else got, difference):
             return
-        named = any(name in str(applied.error) for name in expected.names)
+        said = str(applied.error).replace("_", " ")
+        named = any(name.replace("_", " ") in said for name in expected.names)
         report.compare(f"{where}: {applied.error} names {expected.names}", True, named, "terse-refusals")
         return
     if applied.error is not None:
