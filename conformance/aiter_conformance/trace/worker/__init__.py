@@ -1,0 +1,1 @@
+"""The process in which one release is imported on one board that is not there."""

@@ -1,0 +1,122 @@
+"""Runs the release's own generator of CK instances for a call, and says what it makes.
+
+An operator of CK is compiled on first use from what the generator writes. Without running it, nobody can say
+whether the kernel that a tuned row names is made at all, nor which one an empty name stands for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import runpy
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from aiter_conformance.trace.worker.ck_heuristics import HeuristicsError, NoKernelError, pick
+
+_LOOKUP: Final = "gemm_moe_ck2stages_lookup.h"
+_HEURISTICS: Final = "ck2stages_moe_stage{stage}_heuristic_dispatch.hpp"
+_NAME: Final = re.compile(r'\{"(moe_ck2stages_\w+)"')
+_STAGE: Final = re.compile(r"stage([12])")
+
+
+@dataclass(frozen=True, slots=True)
+class _Generated:
+    names: frozenset[str]
+    heuristics: dict[str, str]
+    error: str | None
+
+
+class CkInstances:
+    """What the generator makes, remembered by its command line.
+
+    Args:
+        root: The release's private copy.
+        private: Folder to write in.
+    """
+
+    def __init__(self, root: Path, private: Path) -> None:
+        self._root = root
+        self._private = private
+        self._generated: dict[str, _Generated] = {}
+
+    def resolve(self, event: dict[str, Any]) -> dict[str, Any]:
+        """Return an operator's event with ``instance``: what its generator has for it; others as they are."""
+        command = event.pop("generator", None)
+        stage = _STAGE.search(event.get("name", ""))
+        if command is None or stage is None:
+            return event
+        generated = self._generated.get(command)
+        if generated is None:
+            generated = self._generated[command] = self._generate(command)
+        return event | {"instance": _instance(generated, stage[1], event["arguments"])}
+
+    def _generate(self, command: str) -> _Generated:
+        script, *arguments = shlex.split(command)
+        if not script.startswith(str(self._root)):
+            return _Generated(frozenset(), {}, "its generator is not part of the release")
+        folder = self._private / f"instances-{len(self._generated)}"
+        folder.mkdir(parents=True)
+        error = _run(script, [str(folder) if part == "{}" else part for part in arguments])
+        lookup = folder / _LOOKUP
+        names = frozenset(_NAME.findall(lookup.read_text()) if lookup.exists() else ())
+        heuristics = {
+            stage: path.read_text()
+            for stage in "12"
+            if (path := folder / _HEURISTICS.format(stage=stage)).exists()
+        }
+        return _Generated(names, heuristics, error)
+
+
+def _run(script: str, arguments: list[str]) -> str | None:
+    """Run a Python program of the release in this process and return what it fails with, if it does."""
+    said = io.StringIO()
+    argv, sys.argv = sys.argv, [script, *arguments]
+    sys.path.insert(0, str(Path(script).parent))
+    try:
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+            runpy.run_path(script, run_name="__main__")
+    except SystemExit as ended:
+        if ended.code:
+            return (
+                said.getvalue().strip().splitlines()[-1] if said.getvalue().strip() else f"exit {ended.code}"
+            )
+    except Exception as error:  # whatever the release raises is a result
+        return f"{type(error).__name__}: {error}"
+    finally:
+        sys.argv = argv
+        sys.path.remove(str(Path(script).parent))
+    return None
+
+
+def _instance(generated: _Generated, stage: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    name = arguments.get("kernelName") or ""
+    made: dict[str, Any] = {"made": len(generated.names)}
+    if generated.error is not None:
+        return made | {"error": generated.error}
+    if name:
+        made["named"] = name in generated.names
+        if made["named"]:
+            return made
+    # AITER falls back to its heuristics where a name is empty, and where it is not made.
+    states = arguments["hidden_states" if stage == "1" else "inter_states"]
+    weights, out = arguments["w1"], arguments["out"]
+    inter_dim = weights["shape"][1] // 2
+    parameters: dict[str, int | str] = {
+        "block_m": int(arguments["block_m"]),
+        "inter_dim": inter_dim,
+        "x_dtype": states["dtype"],
+        "w_dtype": weights["dtype"],
+        "y_dtype": out["dtype"],
+    }
+    try:
+        picked = pick(generated.heuristics.get(stage, ""), parameters)
+    except NoKernelError as error:
+        return made | {"error": str(error)}
+    except HeuristicsError as error:
+        return made | {"unreadable": str(error)}
+    return made | {"tile": list(picked.tile), "pipeline": picked.pipeline, "threads": picked.threads}
