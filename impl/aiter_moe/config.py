@@ -21,7 +21,7 @@ _RANKS: Final = ("tp", "pcp", "dp", "ep")
 
 
 class RoutingMethodType(IntEnum):
-    """How the router turns logits into expert weights, by upstream's numbers."""
+    """How the router turns logits into expert weights, by the numbers of vLLM 0.33.0."""
 
     Default = 0
     Renormalize = 1
@@ -29,9 +29,13 @@ class RoutingMethodType(IntEnum):
     Llama4 = 3
     RenormalizeNaive = 4
     TopK = 5
-    Custom = 6
-    Simulated = 7
-    Unspecified = 8
+    SigmoidRenorm = 6
+    MiniMax2 = 7
+    Sigmoid = 8
+    Unspecified = 9
+    DeepseekV4 = 100
+    Custom = 101
+    Simulated = 102
 
 
 @dataclass(frozen=True, kw_only=True)

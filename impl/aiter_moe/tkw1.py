@@ -62,7 +62,7 @@ def tkw1_experts(
         ("hidden_pad", hidden_pad, hidden_pad == 0),
         ("intermediate_pad", intermediate_pad, intermediate_pad == 0),
         ("swiglu_limit", moe_config.swiglu_limit, not moe_config.swiglu_limit),
-        ("output_dtype", output_dtype, output_dtype == hidden_states.dtype),
+        ("output dtype", output_dtype, output_dtype == hidden_states.dtype),
         ("a1q_scale", "a tensor", a1q_scale is None),
         ("w1_bias", "a tensor", quant_config.w1_bias is None),
         ("w2_bias", "a tensor", quant_config.w2_bias is None),

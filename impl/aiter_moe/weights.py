@@ -35,8 +35,9 @@ def prepare_weights(
 ) -> ExpertWeights:
     """Return weights as AITER loads them: padded to `padded_sizes`, in its layout and tagged ``is_shuffled``.
 
-    The inputs are not changed. Prepared weights come back as they are, so that preparing twice does no
-    harm. The tag is an attribute of the tensor: ``clone()`` and wrapping in a Parameter lose it.
+    The inputs are neither changed nor shared. Prepared weights come back as they are, so that preparing twice
+    does no harm. The tag is an attribute of the tensor: ``clone()`` and wrapping in a Parameter lose it, and
+    loading a checkpoint over a prepared tensor keeps it, wrongly. Reload with `into`.
 
     Padding is 0 in weights and biases and 1 in scales. MXFP4 weights come back as ``float4_e2m1fn_x2`` and
     int4 ones as packed ``torch.int4``, by which AITER recognises them. On gfx94x, e4m3fn weights are
@@ -141,8 +142,15 @@ def _prepare(
         prepared = replace(padded, w1=shuffle_weight(padded.w1), w2=shuffle_weight(padded.w2))
     else:
         prepared = _fp8(padded)
+    prepared = _own(prepared, weights)
     _tag(prepared)
     return prepared
+
+
+def _own(prepared: ExpertWeights, weights: ExpertWeights) -> ExpertWeights:
+    """Copy what was handed through: written with `into` later, it would change the checkpoint's tensor."""
+    pairs = ((f.name, getattr(prepared, f.name), getattr(weights, f.name)) for f in fields(ExpertWeights))
+    return replace(prepared, **{name: new.clone() for name, new, old in pairs if new is old is not None})
 
 
 def _tag(weights: ExpertWeights) -> None:
