@@ -13,12 +13,15 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from aiter_conformance.axes import load_axes
+from aiter_conformance.checks.properties_checkpoint import FNUZ_ARCH, FP8_SCHEMES, Layer
 from aiter_conformance.checks.properties_derivation import Answers
 from aiter_conformance.checks.properties_leaf import LeafCase
+from aiter_conformance.checks.properties_mask import Placement
 from aiter_conformance.checks.properties_pads import PaddedCall, Pads
-from aiter_conformance.checks.properties_shared_experts import BadShapes, Buffers, Injection
+from aiter_conformance.checks.properties_shared_experts import Buffers, Injection
+from aiter_conformance.checks.properties_shared_refusals import BadShapes
 from aiter_conformance.checks.properties_topk import Routing
-from aiter_conformance.contract import ACCEPTED_ACTIVATIONS, SCHEME_CONFIGS
+from aiter_conformance.contract import ACCEPTED_ACTIVATIONS, SCHEME_CONFIGS, SUPPORTED_ARCHS
 from aiter_conformance.protocols import MoEConfigSpec, ParallelSpec
 from aiter_conformance.topk_oracle import Scoring
 
@@ -291,3 +294,56 @@ def routings(draw: st.DrawFn, *, min_tokens: int = 0, min_shared: int = 0) -> Ro
     )
     assume(routing.oracle().margin > 1e-4)
     return routing
+
+
+# --------------------------------------------------------------------------- weights
+
+
+def sizes() -> st.SearchStrategy[tuple[str, str, int, int]]:
+    """Scheme, activation, hidden and intermediate size, with the edges of the granules among the sizes."""
+    near = st.integers(1, 12).flatmap(lambda n: st.sampled_from((64 * n - 1, 64 * n, 64 * n + 1)))
+    size = st.one_of(st.integers(1, 4096), near)
+    return st.tuples(st.sampled_from(tuple(SCHEME_CONFIGS)), st.sampled_from(CALL_ACTIVATIONS), size, size)
+
+
+@st.composite
+def layers(draw: st.DrawFn) -> Layer:
+    """Layers that a checkpoint can hold, small, with sizes that do and do not fill a tile."""
+    scheme = draw(st.sampled_from(tuple(SCHEME_CONFIGS)))
+    hidden = 32 * draw(st.integers(1, 9))
+    intermediate = draw(st.integers(1, 200))
+    arch = "gfx942" if scheme == "int4-w4a16" else "gfx950"
+    if scheme in FP8_SCHEMES:
+        intermediate = 32 * draw(st.integers(1, 5))  # nothing is padded, so what is given must fit the tiles
+        arch = draw(st.sampled_from(SUPPORTED_ARCHS))
+    if scheme.startswith("mxfp4"):
+        intermediate = 2 * draw(st.integers(1, 140))  # two values a byte
+    return Layer(
+        scheme,
+        draw(st.sampled_from(CALL_ACTIVATIONS)),
+        hidden,
+        intermediate,
+        arch,
+        experts=draw(st.integers(1, 3)),
+        situ=draw(st.sampled_from(("a16w4", "a8w4", "a4w4"))),
+        dsv4=scheme == "mxfp4-w4a16" and draw(st.booleans()),
+        fnuz=scheme in FP8_SCHEMES and arch == FNUZ_ARCH and draw(st.booleans()),
+        seed=draw(st.integers(0, 2**16)),
+    )
+
+
+@st.composite
+def placements(draw: st.DrawFn) -> Placement:
+    """Experts over ranks in any order, ranks without experts among them."""
+    ranks = draw(st.integers(1, 4))
+    owner = draw(st.lists(st.integers(0, ranks - 1), min_size=1, max_size=12))
+    return Placement(tuple(owner), ranks, draw(st.integers(0, 2)))
+
+
+@st.composite
+def bad_expert_maps(draw: st.DrawFn) -> tuple[int, ...]:
+    """Maps in which a local index is missing or comes twice, as in a mask."""
+    values = draw(st.lists(st.integers(-1, 6), min_size=1, max_size=8))
+    held = sorted(value for value in values if value >= 0)
+    assume(held != list(range(len(held))))
+    return tuple(values)

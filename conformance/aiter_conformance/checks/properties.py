@@ -53,8 +53,10 @@ def compare_refusal(
     call: Callable[[], Any],
     *,
     says: Sequence[str] = (),
+    advises: Sequence[str] = (),
     difference: str | None = None,
     says_difference: str | None = None,
+    advice_difference: str | None = None,
 ) -> None:
     """Compare what a call ends in with a refusal that SPEC asks for.
 
@@ -64,9 +66,11 @@ def compare_refusal(
         where: What is called.
         expected: ``ValueError`` or ``RuntimeError``, as SPEC asks for.
         call: The call that must be refused.
-        says: Texts that the message must contain.
+        says: What the message must contain: what is wrong.
+        advises: What it must contain besides: what to do about it.
         difference: Explains an answer, or another error, instead of the refusal.
-        says_difference: Explains a message that does not contain the texts.
+        says_difference: Explains a message that does not say what is wrong.
+        advice_difference: Explains a message without the advice.
     """
     wanted = f"refused with a {expected.__name__}"
     try:
@@ -75,9 +79,11 @@ def compare_refusal(
         stands_for = subject.refusal(error)
         said = f"{type(error).__name__}: {error}"
         got = wanted if stands_for is expected else said
-        if report.compare(where, wanted, got, difference) and says:
-            unsaid = [text for text in says if text not in str(error)]
-            report.compare(f"{where}: what {said!r} leaves out", [], unsaid, says_difference)
+        if report.compare(where, wanted, got, difference):
+            for texts, explained in ((says, says_difference), (advises, advice_difference)):
+                if texts:
+                    unsaid = [text for text in texts if text not in str(error)]
+                    report.compare(f"{where}: what {said!r} leaves out", [], unsaid, explained)
     else:
         report.compare(where, wanted, f"the answer {answer!r}", difference)
 

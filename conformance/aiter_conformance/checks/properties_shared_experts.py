@@ -1,13 +1,11 @@
-"""Properties of shared experts fused into the routed call (SPEC 10): buffers, injection, errors.
+"""Properties of shared experts fused into the routed call (SPEC 10): the buffers, and the injection.
 
-The buffers are one pair for all layers, so what a call leaves behind matters as much as what it returns.
-Shared slots are poisoned before a call that has to fill them, and the whole pair is compared byte for byte
-around a call that has to fail.
+The buffers are one pair for all layers, so what a call leaves behind matters as much as what it returns: they
+are poisoned before a call that has to fill them, and compared as a whole after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -17,15 +15,12 @@ from aiter_conformance.checks.properties import (
     Untouched,
     compare_refusal,
     compare_tensors,
-    content,
     share_memory,
 )
 from aiter_conformance.checks.report import Report
-from aiter_conformance.protocols import ENABLED, Subject
+from aiter_conformance.protocols import Subject
 
 ARCH = "gfx950"
-UNCHECKED = "shared-experts-unchecked"
-ADVICE = "shared-experts-advice"
 CALL_STYLE = "topk-init-call-style"
 POISON_ID = -7777
 INIT = "init_aiter_topK_meta_data"
@@ -230,7 +225,8 @@ def gates_of(injection: Injection, device: torch.device) -> torch.Tensor | None:
     return -1.0 - torch.arange(shape[0] * shape[1], device=device).reshape(shape) / 32
 
 
-def _inject(subject: Subject, injection: Injection, given: tuple[torch.Tensor, torch.Tensor]) -> Any:
+def inject(subject: Subject, injection: Injection, given: tuple[torch.Tensor, torch.Tensor]) -> Any:
+    """Call ``inject_shared_expert_weights`` with a routed result and the gates of the description."""
     buffers = injection.buffers
     gates = gates_of(injection, given[0].device)
     return subject.api.inject_shared_expert_weights(*given, buffers.top_k, buffers.n_shared_experts, gates)
@@ -257,7 +253,7 @@ def check_injection(subject: Subject, injection: Injection) -> Report:
             # The sentinel column of EP, the last one, is not among these.
             into[0][:, topk : topk + buffers.n_shared_experts] = gates[:tokens]
         inputs = Untouched({} if injection.wide else {"topk_weights": given[0], "topk_ids": given[1]})
-        answer = _inject(subject, injection, given)
+        answer = inject(subject, injection, given)
         homes = given if injection.wide else (pair[0][:tokens], pair[1][:tokens])
         for name, wanted, got, home in zip(("weights", "ids"), into, answer, homes, strict=True):
             compare_tensors(report, f"{where}: {name}", wanted, got)
@@ -294,168 +290,13 @@ def check_gates_are_kept(subject: Subject, injection: Injection) -> Report:
     where = f"injection without gates after {with_gates}"
     with subject.environment(ARCH):
         pair = initialise(subject, buffers)
-        first = _inject(subject, with_gates, routed(with_gates, pair[0].device))
+        first = inject(subject, with_gates, routed(with_gates, pair[0].device))
         kept = first[0][:, shared].clone()
         without = replace(with_gates, gates=False)
-        second = _inject(subject, without, routed(without, pair[0].device))
+        second = inject(subject, without, routed(without, pair[0].device))
         compare_tensors(report, f"{where}: shared weights", kept, second[0][:, shared].clone())
         # Rows that no call has reached still hold the score.
         untouched = pair[0][injection.tokens :, shared]
         score = torch.full_like(untouched, buffers.shared_experts_score)
         compare_tensors(report, f"{where}: later rows", score, untouched.clone())
     return report
-
-
-# --------------------------------------------------------------------------- errors of the injection
-
-
-def check_missing_buffers(subject: Subject, injection: Injection) -> Report:
-    """Without buffers the call is refused with a RuntimeError that says what to call and with how much."""
-    report = Report()
-    with subject.environment(ARCH):
-        given = routed(injection, torch.device("cpu"))
-        inputs = Untouched({"topk_weights": given[0], "topk_ids": given[1]})
-        compare_refusal(
-            report,
-            subject,
-            f"injection {injection} without buffers",
-            RuntimeError,
-            lambda: _inject(subject, injection, given),
-            says=(INIT,),
-        )
-        _says_rows(report, subject, injection, given)
-        inputs.compare(report, f"injection {injection} without buffers")
-    return report
-
-
-def _says_rows(report: Report, subject: Subject, injection: Injection, given: Any) -> None:
-    compare_refusal(
-        report,
-        subject,
-        f"injection {injection} without buffers, rows needed",
-        RuntimeError,
-        lambda: _inject(subject, injection, given),
-        says=("max_num_tokens", str(injection.tokens)),
-        says_difference=ADVICE,
-    )
-
-
-def check_too_many_tokens(subject: Subject, injection: Injection) -> Report:
-    """More tokens than rows: refused, both numbers and what to do in the message, nothing written (C12)."""
-    report = Report()
-    rows = injection.buffers.max_num_tokens
-    too_many = replace(injection, tokens=rows + max(1, injection.tokens))
-    where = f"injection of {too_many.tokens} tokens into {rows} rows"
-
-    def call(given: tuple[torch.Tensor, torch.Tensor]) -> Any:
-        return _inject(subject, too_many, given)
-
-    _check_refused_untouched(
-        report,
-        subject,
-        injection.buffers,
-        where,
-        lambda device: routed(too_many, device),
-        call,
-        says=(str(rows), str(too_many.tokens)),
-    )
-    _check_refused_untouched(
-        report,
-        subject,
-        injection.buffers,
-        f"{where}, what to do",
-        lambda device: routed(too_many, device),
-        call,
-        says=(INIT, "max_num_tokens"),
-        says_difference=ADVICE,
-    )
-    return report
-
-
-@dataclass(frozen=True, slots=True)
-class BadShapes:
-    """An injection with shapes that do not belong together.
-
-    Attributes:
-        injection: The good call.
-        columns: Columns of the routed weights.
-        id_columns: Columns of the routed ids.
-        id_rows: Rows of the routed ids.
-        gate_rows: Rows of the gates.
-        gate_columns: Columns of the gates.
-        topk: The argument ``topk``.
-        shared: The argument ``num_fused_shared_experts``.
-    """
-
-    injection: Injection
-    columns: int
-    id_columns: int
-    id_rows: int
-    gate_rows: int
-    gate_columns: int
-    topk: int
-    shared: int
-
-    @classmethod
-    def good(cls, injection: Injection) -> BadShapes:
-        """Return the shapes that do belong together; the caller makes one of them wrong."""
-        buffers = injection.buffers
-        columns = buffers.width if injection.wide else buffers.top_k
-        rows, shared = injection.tokens, buffers.n_shared_experts
-        return cls(injection, columns, columns, rows, rows, shared, buffers.top_k, shared)
-
-
-def check_bad_shapes_refused(subject: Subject, bad: BadShapes) -> Report:
-    """Shapes that do not belong together are a ValueError, and not a byte of anything has changed (ours)."""
-    report = Report()
-    tokens = bad.injection.tokens
-
-    def make(device: torch.device) -> tuple[torch.Tensor, ...]:
-        return (
-            torch.full((tokens, bad.columns), 0.25, device=device),
-            torch.zeros(bad.id_rows, bad.id_columns, dtype=torch.int32, device=device),
-            torch.full((bad.gate_rows, bad.gate_columns), 0.5, device=device),
-        )
-
-    def call(given: tuple[torch.Tensor, ...]) -> Any:
-        weights, ids, gates = given
-        return subject.api.inject_shared_expert_weights(weights, ids, bad.topk, bad.shared, gates)
-
-    _check_refused_untouched(
-        report, subject, bad.injection.buffers, f"injection {bad}", make, call, difference=UNCHECKED
-    )
-    return report
-
-
-def _check_refused_untouched(
-    report: Report,
-    subject: Subject,
-    buffers: Buffers,
-    where: str,
-    make: Callable[[torch.device], tuple[torch.Tensor, ...]],
-    call: Callable[[Any], Any],
-    *,
-    says: tuple[str, ...] = (),
-    difference: str | None = None,
-    says_difference: str | None = None,
-) -> None:
-    """Compare a call on poisoned buffers with a refusal that leaves buffers and inputs as they were."""
-    with subject.environment(ARCH, ENABLED):
-        pair = initialise(subject, buffers)
-        poison(pair)
-        given = make(pair[0].device)
-        before = [content(t) for t in (*pair, *given)]
-        compare_refusal(
-            report,
-            subject,
-            where,
-            ValueError,
-            lambda: call(given),
-            says=says,
-            difference=difference,
-            says_difference=says_difference,
-        )
-        after = [content(t) for t in (*pair, *given)]
-        # A call that is wrongly answered has written somewhere; one mismatch for it is enough.
-        if difference not in subject.differences:
-            report.compare(f"{where}: bytes of buffers and inputs unchanged", True, before == after)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from aiter_conformance.checks.properties import (
     share_memory,
 )
 from aiter_conformance.checks.properties_shared_experts import (
-    ADVICE,
     ARCH,
     INIT,
     POISON_ID,
@@ -24,6 +23,7 @@ from aiter_conformance.checks.properties_shared_experts import (
     initialise,
     poison,
 )
+from aiter_conformance.checks.properties_shared_refusals import ADVICE
 from aiter_conformance.checks.report import Report
 from aiter_conformance.protocols import ENABLED, Subject
 from aiter_conformance.topk_oracle import OpCall, Routed, Scoring, grouped_topk, simulate_routing
@@ -251,24 +251,23 @@ def check_routing_errors(subject: Subject, routing: Routing) -> Report:
             says=(INIT,),
         )
     rows = tokens - 1
-    for says, identity in (((str(rows), str(tokens)), None), ((INIT, "max_num_tokens"), ADVICE)):
-        with subject.environment(ARCH, FUSION, found):
-            small = Buffers(routing.experts, routing.shared, routing.topk, 0, 1, 1.0, rows, routing.is_ep)
-            pair = initialise(subject, small)
-            poison(pair)
-            before = [content(t) for t in pair]
-            logits, bias = routing.tensors(pair[0].device)
-            where = f"routing of {tokens} tokens into {rows} rows"
-            compare_refusal(
-                report,
-                subject,
-                where,
-                ValueError,
-                lambda logits=logits, bias=bias: _call(subject, routing, logits, bias),  # type: ignore[misc]
-                says=says,
-                says_difference=identity,
-            )
-            report.compare(f"{where}: buffers unchanged", True, before == [content(t) for t in pair])
+    where = f"routing of {tokens} tokens into {rows} rows"
+    with subject.environment(ARCH, FUSION, found):
+        pair = initialise(subject, replace(routing.buffers, max_num_tokens=rows))
+        poison(pair)
+        before = [content(buffer) for buffer in pair]
+        logits, bias = routing.tensors(pair[0].device)
+        compare_refusal(
+            report,
+            subject,
+            where,
+            ValueError,
+            lambda: _call(subject, routing, logits, bias),
+            says=(str(rows), str(tokens)),
+            advises=(INIT, "max_num_tokens"),
+            advice_difference=ADVICE,
+        )
+        report.compare(f"{where}: buffers unchanged", True, before == [content(buffer) for buffer in pair])
     report.compare(f"operators called by {routing}", 0, len(found.calls))
     return report
 

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from aiter_conformance import strategies
 from aiter_conformance.checks import properties_shared_experts as checks
-from aiter_conformance.checks.properties_shared_experts import BadShapes, Buffers, Injection
+from aiter_conformance.checks import properties_shared_refusals as refusals
+from aiter_conformance.checks.properties_shared_experts import Buffers, Injection
+from aiter_conformance.checks.properties_shared_refusals import BadShapes
 from aiter_conformance.protocols import Subject
 
 
@@ -69,15 +71,15 @@ class TestInjectSharedExpertWeights:
     @given(injection=strategies.injections())
     def test_missing_buffers(self, subject: Subject, injection: Injection) -> None:
         """Before initialisation the error says what to call and with how much."""
-        assert checks.check_missing_buffers(subject, injection).problems(subject) == []
+        assert refusals.check_missing_buffers(subject, injection).problems(subject) == []
 
     @given(injection=strategies.injections())
     @example(injection=Injection(Buffers(128, 1, 8, max_num_tokens=64), tokens=64))
     def test_too_many_tokens(self, subject: Subject, injection: Injection) -> None:
         """More tokens than the buffers have rows: both numbers, what to do, and nothing written."""
-        assert checks.check_too_many_tokens(subject, injection).problems(subject) == []
+        assert refusals.check_too_many_tokens(subject, injection).problems(subject) == []
 
     @given(bad=strategies.bad_shapes())
     def test_wrong_shapes(self, subject: Subject, bad: BadShapes) -> None:
         """Every kind of shape that does not fit is refused before anything is written."""
-        assert checks.check_bad_shapes_refused(subject, bad).problems(subject) == []
+        assert refusals.check_bad_shapes_refused(subject, bad).problems(subject) == []
