@@ -1,0 +1,350 @@
+"""The input of a case: hidden states, routing and quantised weights, rebuilt from the case's id alone.
+
+Everything is addressed by (seed, tensor, expert), so one expert of a model can be made without the others.
+Gate and up, experts, rows, tokens and neighbouring scale blocks all differ, so that a kernel that confuses
+any two of them gives other numbers. Dead rows and columns are zero, as loaders leave them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiter_conformance.axes import load_axes
+from aiter_conformance.case import Case
+from aiter_conformance.errors import UsageError
+from aiter_conformance.numerics.activation import Activation
+from aiter_conformance.numerics.bits import Stream, bell, integers, raw, steps
+from aiter_conformance.numerics.formats import (
+    FLOAT_FORMATS,
+    FloatFormat,
+    Floats,
+    ScaleRounding,
+    decode_bf16,
+    encode_bf16,
+)
+from aiter_conformance.numerics.quantise import (
+    BLOCK_1X32,
+    BLOCK_128X128,
+    ROW,
+    TENSOR,
+    Block,
+    Quantised,
+    as_bf16,
+    quantise_float,
+    quantise_int4,
+    quantise_mxfp4,
+)
+
+Routing = Literal["mixed", "one", "every"]
+
+# Block of the weights' scales; bf16 has none, its structure is in blocks of 32 all the same.
+WEIGHT_BLOCKS: Final[dict[str, Block]] = {
+    "bf16": BLOCK_1X32,
+    "fp8-block": BLOCK_128X128,
+    "fp8-tensor-static": TENSOR,
+    "fp8-tensor-dynamic": TENSOR,
+    "fp8-channel": ROW,
+    "mxfp4-w4a16": BLOCK_1X32,
+    "mxfp4-w4a4": BLOCK_1X32,
+    "int4-w4a16": BLOCK_1X32,
+}
+# A checkpoint's weights are made once; every rounding mode would do.
+WEIGHT_ROUNDING: Final = ScaleRounding.RCEIL
+
+# Largest magnitudes that the static scales of a checkpoint leave room for: above them a few values saturate.
+STATIC_HIDDEN_MAXIMUM: Final = 16.0
+STATIC_INTERMEDIATE_MAXIMUM: Final = 64.0
+
+SITU_BETA: Final = 1.75  # none of AITER's own stand-ins (1, 4, 25)
+SITU_LINEAR_BETA: Final = 2.25
+
+# Gate values then have a standard deviation near 2: some reach the limit of 7, few lie far beyond it.
+_HIDDEN_FACTOR: Final = 0.625
+_UP_FACTOR: Final = 0.75
+_SHARED_SCORE: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What an input can have beyond the numbers of its case.
+
+    Attributes:
+        biases: Whether w1 and w2 have biases.
+        swiglu_limit: The activation's limit, or None.
+        beta: SiTU's beta; of no meaning to other activations.
+        linear_beta: SiTU's linear beta.
+        shared_experts: Experts that every token goes to, after the routed ones.
+        routing: ``mixed`` (random; the last expert gets no token where E > k), ``one`` (one expert gets
+            every token) or ``every`` (tokens go round all experts).
+    """
+
+    biases: bool = False
+    swiglu_limit: float | None = None
+    beta: float = SITU_BETA
+    linear_beta: float | None = SITU_LINEAR_BETA
+    shared_experts: int = 0
+    routing: Routing = "mixed"
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertWeights:
+    """One expert's weights at padded sizes, before any shuffle.
+
+    Attributes:
+        w1: [2N, K]: gate rows, then up rows.
+        w2: [K, N].
+        b1: float32 [2N], or None.
+        b2: float32 [K], or None.
+    """
+
+    w1: Quantised
+    w2: Quantised
+    b1: NDArray[np.float32] | None
+    b2: NDArray[np.float32] | None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One input as one rank of a deployment sees it.
+
+    Attributes:
+        case: The case.
+        features: What it has beyond its numbers.
+        rank: Rank within the tensor- or expert-parallel group.
+
+    Raises:
+        UsageError: The rank is outside the group.
+    """
+
+    case: Case
+    features: Features = Features()
+    rank: int = 0
+
+    def __post_init__(self) -> None:
+        ranks = max(self.case.tp, self.case.ep)
+        if not 0 <= self.rank < ranks:
+            msg = f"rank must be in 0 .. {ranks - 1} (got {self.rank})"
+            raise UsageError(msg)
+
+    # ----------------------------------------------------------------------- sizes
+
+    @property
+    def hidden_size(self) -> int:
+        """K, pads included."""
+        return self.case.hidden
+
+    @property
+    def live_hidden(self) -> int:
+        """K without pads."""
+        return self.case.hidden - self.case.hidden_pad
+
+    @property
+    def intermediate_size(self) -> int:
+        """N of this partition, pads included."""
+        return self.case.intermediate // self.case.tp
+
+    @property
+    def live_intermediate(self) -> int:
+        """N of this partition without pads."""
+        return self.intermediate_size - self.case.intermediate_pad
+
+    @property
+    def local_experts(self) -> range:
+        """Routed experts that this rank holds."""
+        held = self.case.experts // self.case.ep
+        first = self.rank * held if self.case.ep > 1 else 0
+        return range(first, first + held)
+
+    @property
+    def shared_experts(self) -> range:
+        """Ids of the shared experts, which every rank holds after its routed ones."""
+        return range(self.case.experts, self.case.experts + self.features.shared_experts)
+
+    @property
+    def held_experts(self) -> tuple[int, ...]:
+        """Ids of all experts held here, in the order of the weight tensors."""
+        return (*self.local_experts, *self.shared_experts)
+
+    @property
+    def sentinel(self) -> int:
+        """The id that stands for no expert where there is an expert mask."""
+        return self.case.experts + self.features.shared_experts
+
+    @property
+    def fp8(self) -> FloatFormat:
+        """The fp8 flavour of the case's arch."""
+        return FLOAT_FORMATS[load_axes().archs[self.case.cell.arch].fp8]
+
+    @property
+    def activation(self) -> Activation:
+        """The activation with this input's parameters."""
+        situ = self.case.cell.activation == "situ"
+        return Activation(
+            self.case.cell.activation,
+            self.features.swiglu_limit,
+            self.features.beta if situ else None,
+            self.features.linear_beta if situ else None,
+        )
+
+    # ----------------------------------------------------------------------- activations and routing
+
+    @cached_property
+    def hidden_bits(self) -> NDArray[np.uint16]:
+        """The hidden states, bfloat16 bits [M, K]; dead columns are zero."""
+        seed, tokens, live = self.case.seed, self.case.tokens, self.live_hidden
+        values = bell(seed, Stream.HIDDEN, 0, (tokens, live))
+        per_token = (3 + integers(seed, Stream.HIDDEN_SCALE, 2, (tokens, 1), 4)) / 4
+        exponents = _spread_steps(seed, Stream.HIDDEN_SCALE, 0, (tokens, live), (1, 32), 3)
+        bits = np.zeros((tokens, self.hidden_size), np.uint16)
+        bits[:, :live] = encode_bf16(np.ldexp(_HIDDEN_FACTOR * values * per_token, exponents - 1))
+        return bits
+
+    @property
+    def hidden(self) -> Floats:
+        """The hidden states, float64 [M, K]."""
+        return decode_bf16(self.hidden_bits)
+
+    @cached_property
+    def topk_ids(self) -> NDArray[np.int32]:
+        """Expert ids [M, k + shared], distinct within a token, shared experts last."""
+        seed, tokens, experts, topk = self.case.seed, self.case.tokens, self.case.experts, self.case.topk
+        used = experts - 1 if self.features.routing == "mixed" and experts > topk else experts
+        if self.features.routing == "every":
+            first = np.arange(tokens)[:, None] * topk
+            ids = (first + np.arange(topk)) % experts
+        else:
+            keys = raw(seed, Stream.ROUTING, 0, tokens * used).reshape(tokens, used)
+            ids = np.argsort(keys, axis=1, kind="stable")[:, :topk]
+            if self.features.routing == "one":
+                chosen = seed % experts
+                others = np.where(ids == chosen, ids[:, :1], ids)
+                ids = np.concatenate([np.full((tokens, 1), chosen), others[:, 1:]], axis=1)
+        shared = np.broadcast_to(
+            np.asarray(self.shared_experts, np.int64), (tokens, len(self.shared_experts))
+        )
+        return np.concatenate([ids, shared], axis=1).astype(np.int32)
+
+    @cached_property
+    def topk_weights(self) -> NDArray[np.float32]:
+        """Router weights [M, k + shared] in [0.25, 1), 1 for shared experts; they do not add up to 1."""
+        shape = (self.case.tokens, self.case.topk)
+        routed = (2**14 + integers(self.case.seed, Stream.ROUTER_WEIGHT, 0, shape, 3 * 2**14)) / 2**16
+        shared = np.full((self.case.tokens, len(self.shared_experts)), _SHARED_SCORE)
+        return np.concatenate([routed, shared], axis=1).astype(np.float32)
+
+    @property
+    def expert_mask(self) -> NDArray[np.int32] | None:
+        """The mask that AITER expects (SPEC 11), or None without expert parallelism."""
+        if self.case.ep == 1:
+            return None
+        mask = np.zeros(self.sentinel + 1, np.int32)
+        mask[list(self.held_experts)] = 1
+        return mask
+
+    # ----------------------------------------------------------------------- weights
+
+    def expert(self, expert: int) -> ExpertWeights:
+        """Make the weights of one expert by its id in the model.
+
+        Raises:
+            UsageError: This rank does not hold the expert.
+        """
+        if expert not in self.held_experts:
+            msg = f"expert must be one of {list(self.held_experts)} (got {expert})"
+            raise UsageError(msg)
+        seed, live_k, live_n, width = (
+            self.case.seed,
+            self.live_hidden,
+            self.live_intermediate,
+            self.intermediate_size,
+        )
+        whole_n = live_n * self.case.tp
+        part = self.rank if self.case.tp > 1 else 0
+        rows = slice(part * live_n, (part + 1) * live_n)
+
+        w1 = _structured(self, Stream.W1, Stream.W1_SCALE, expert, (2 * whole_n, live_k))
+        padded_w1 = np.zeros((2 * width, self.hidden_size))
+        padded_w1[:live_n, :live_k] = w1[:whole_n][rows]
+        padded_w1[width : width + live_n, :live_k] = w1[whole_n:][rows] * _UP_FACTOR
+
+        w2 = _structured(self, Stream.W2, Stream.W2_SCALE, expert, (live_k, whole_n))
+        padded_w2 = np.zeros((self.hidden_size, width))
+        padded_w2[:live_k, :live_n] = w2[:, rows]
+
+        b1 = b2 = None
+        if self.features.biases:
+            whole_b1 = bell(seed, Stream.B1, expert, (2 * whole_n,)).astype(np.float32)
+            b1 = np.zeros(2 * width, np.float32)
+            b1[:live_n], b1[width : width + live_n] = whole_b1[:whole_n][rows], whole_b1[whole_n:][rows]
+            b2 = np.zeros(self.hidden_size, np.float32)
+            b2[:live_k] = bell(seed, Stream.B2, expert, (live_k,))
+        return ExpertWeights(self.quantise_weights(padded_w1), self.quantise_weights(padded_w2), b1, b2)
+
+    def quantise_weights(self, values: Floats) -> Quantised:
+        """Quantise weights [R, C] as a checkpoint of the case's scheme has them."""
+        scheme = self.case.cell.scheme
+        if scheme == "bf16":
+            return as_bf16(values)
+        if scheme.startswith("fp8"):
+            return quantise_float(values, self.fp8, WEIGHT_BLOCKS[scheme])
+        return quantise_int4(values) if scheme == "int4-w4a16" else quantise_mxfp4(values, WEIGHT_ROUNDING)
+
+    @property
+    def static_scales(self) -> tuple[np.float32, np.float32] | None:
+        """Scales of (hidden states, intermediate) that a checkpoint fixes, or None: they are dynamic."""
+        if self.case.cell.scheme != "fp8-tensor-static":
+            return None
+        maximum = np.float32(self.fp8.maximum)
+        return np.float32(STATIC_HIDDEN_MAXIMUM) / maximum, np.float32(STATIC_INTERMEDIATE_MAXIMUM) / maximum
+
+    def digest(self) -> str:
+        """Return the sha256 over every input, as hex: hidden states, routing, weights, scales and biases."""
+        digest = hashlib.sha256()
+        arrays: list[tuple[str, NDArray[np.generic] | None]] = [
+            ("hidden", self.hidden_bits),
+            ("topk_ids", self.topk_ids),
+            ("topk_weights", self.topk_weights),
+            ("expert_mask", self.expert_mask),
+        ]
+        for expert in self.held_experts:
+            made = self.expert(expert)
+            arrays += [
+                (f"w1[{expert}]", made.w1.codes),
+                (f"w1_scale[{expert}]", made.w1.scales),
+                (f"w2[{expert}]", made.w2.codes),
+                (f"w2_scale[{expert}]", made.w2.scales),
+                (f"b1[{expert}]", made.b1),
+                (f"b2[{expert}]", made.b2),
+            ]
+        for name, array in arrays:
+            if array is not None:
+                little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+                digest.update(f"{name} {little.dtype.str} {little.shape}\n".encode())
+                digest.update(little.tobytes())
+        return digest.hexdigest()
+
+
+def _structured(
+    problem: Problem, values: Stream, scales: Stream, expert: int, shape: tuple[int, int]
+) -> Floats:
+    """Return weights whose blocks, rows and experts all differ in size; products of rows are of order 1."""
+    seed, block = problem.case.seed, WEIGHT_BLOCKS[problem.case.cell.scheme]
+    limit = 3 if block == TENSOR else 4  # one exponent is a whole expert's: it must not make it vanish
+    exponents = _spread_steps(seed, scales, expert, shape, block, limit)
+    weights = bell(seed, values, expert, shape) * ((4 + expert % 3) / 4)
+    return np.asarray(np.ldexp(weights, exponents - limit + 2) / np.sqrt(np.float64(shape[1])))
+
+
+def _spread_steps(
+    seed: int, stream: Stream, expert: int, shape: tuple[int, int], block: Block, limit: int
+) -> NDArray[np.int64]:
+    """Return `steps` over the blocks of a shape, repeated to every element; edges may be partial blocks."""
+    rows, columns = (max(size, 1) if want == -1 else want for size, want in zip(shape, block, strict=True))
+    blocks = steps(seed, stream, expert, (-(-shape[0] // rows), -(-shape[1] // columns)), limit)
+    return np.repeat(np.repeat(blocks, rows, axis=0), columns, axis=1)[: shape[0], : shape[1]]
