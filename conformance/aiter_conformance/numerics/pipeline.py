@@ -1,0 +1,85 @@
+"""How a kernel computes: which activations it quantises and when, what it rounds, how it adds up.
+
+A pipeline is no property of the scheme alone (NUMERICS 2), so it is an explicit input of the oracle: the
+nominal one below, or one that a trace of a release names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from aiter_conformance.axes import Cell, Router, load_axes
+from aiter_conformance.numerics.formats import E2M1, FLOAT_FORMATS, FloatFormat, ScaleRounding
+from aiter_conformance.numerics.quantise import BLOCK_1X32, BLOCK_1X128, ROW, TENSOR, Block
+
+
+@dataclass(frozen=True, slots=True)
+class Requantisation:
+    """How activations are quantised: of the hidden states, or of the intermediate.
+
+    Attributes:
+        element: Format of the codes.
+        block: Which elements share a scale; ``TENSOR`` is all rows of all experts.
+        rounding: How e8m0 scales are chosen; None means float32 scales, amax / maximum.
+        static: The scale is the checkpoint's, not the data's.
+    """
+
+    element: FloatFormat
+    block: Block
+    rounding: ScaleRounding | None = None
+    static: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """One way to compute the mixture of experts.
+
+    Attributes:
+        name: Short name for messages and evidence.
+        hidden: How the hidden states are quantised, or None: they stay bfloat16.
+        intermediate: How the intermediate is quantised, or None: it is rounded to bfloat16 only.
+        intermediate_bf16: Whether the intermediate is rounded to bfloat16 before it is quantised (two
+            kernels with a buffer between them) or not (one kernel).
+        slice_width: Width of the slices of the intermediate that are quantised and added on their own, as
+            one-stage kernels do; None is the whole width.
+        router: Where the router weight multiplies.
+    """
+
+    name: str
+    hidden: Requantisation | None = None
+    intermediate: Requantisation | None = None
+    intermediate_bf16: bool = True
+    slice_width: int | None = None
+    router: Router = "out"
+
+
+# AITER's default from v0.1.17 on (aiter/utility/mx_types.py: RoundUp); EVEN before (dynamic_mxfp4_quant).
+NOMINAL_MX_ROUNDING: Final = ScaleRounding.RCEIL
+
+
+def nominal_pipeline(cell: Cell) -> Pipeline:
+    """Return the pipeline that the scheme's name promises, two stages with a bfloat16 buffer between.
+
+    Router weights on the input of fp8-channel go through a one-stage kernel instead (SPEC 3, tkw1), which
+    quantises the float32 intermediate per token (ISA-FACTS 2.5).
+    """
+    fp8 = FLOAT_FORMATS[load_axes().archs[cell.arch].fp8]
+    tkw1 = cell.scheme == "fp8-channel" and cell.router == "in"
+    how = {
+        "bf16": None,
+        "fp8-block": Requantisation(fp8, BLOCK_1X128),
+        "fp8-tensor-static": Requantisation(fp8, TENSOR, static=True),
+        "fp8-tensor-dynamic": Requantisation(fp8, TENSOR),
+        "fp8-channel": Requantisation(fp8, ROW),
+        "mxfp4-w4a16": None,
+        "mxfp4-w4a4": Requantisation(E2M1, BLOCK_1X32, NOMINAL_MX_ROUNDING),
+        "int4-w4a16": None,
+    }[cell.scheme]
+    return Pipeline(
+        name="one-stage" if tkw1 else "nominal",
+        hidden=how,
+        intermediate=how,
+        intermediate_bf16=not tkw1,
+        router=cell.router,
+    )
