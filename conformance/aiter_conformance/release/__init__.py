@@ -1,7 +1,7 @@
 """Reading AITER releases without importing them.
 
-`open_release` gives an artefact its version and identity; `read_api` reads its interface, `take_inventory` its
-kernels, `read_tuned` its tuned tables, `read_facts` what else its sources say; `facts_table` compares releases.
+`open_release` gives an artefact its version and identity. `read_api` reads its interface, `take_inventory`
+its kernels, `read_tuned` its tuned tables, `read_facts` what its sources say; `facts_table` compares them.
 """
 
 from aiter_conformance.release.anchors import Anchor, AnchorStatus, Place
