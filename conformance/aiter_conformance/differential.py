@@ -11,7 +11,7 @@ The inputs are in `differential_leaf` (a use of a leaf) and `differential_parts`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Protocol
 
@@ -77,7 +77,7 @@ class ListedDifference(Difference):
 
 
 def mismatches(
-    given: Input, impl: Subject, other: Subject, listed: Iterable[ListedDifference]
+    given: Input, impl: Subject, other: Subject, listed: Collection[ListedDifference]
 ) -> list[Mismatch]:
     """Run both subjects on an input and return where they disagree, explained as far as possible."""
     ours, theirs = given.observe(impl), given.observe(other)
@@ -98,7 +98,7 @@ def mismatches(
     return found
 
 
-def unlisted(given: Input, impl: Subject, other: Subject, listed: Iterable[ListedDifference]) -> str | None:
+def unlisted(given: Input, impl: Subject, other: Subject, listed: Collection[ListedDifference]) -> str | None:
     """Return what no listed difference explains, as text that names the input; None when all is explained."""
     wrong = [m for m in mismatches(given, impl, other, listed) if m.difference is None]
     if not wrong:
@@ -119,13 +119,11 @@ def brief(value: Any) -> str:
     return f"{type(value).__name__}({', '.join(given)})"
 
 
-def stale(impl: Subject, other: Subject, listed: Iterable[ListedDifference]) -> list[str]:
-    """Return the ids of listed differences that do not show on one of their witnesses."""
+def stale(impl: Subject, other: Subject, listed: Collection[ListedDifference]) -> list[str]:
+    """Return, a sentence each, where a listed difference does not show on one of its witnesses."""
     return [
-        difference.id
+        f"{difference.id} no longer shows on {brief(witness)}"
         for difference in listed
-        if any(
-            difference.id not in {m.difference for m in mismatches(witness, impl, other, [difference])}
-            for witness in difference.witnesses
-        )
+        for witness in difference.witnesses
+        if all(m.difference is None for m in mismatches(witness, impl, other, [difference]))
     ]

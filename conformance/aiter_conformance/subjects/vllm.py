@@ -24,6 +24,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType, ModuleType, SimpleNamespace
 from typing import Any
@@ -98,8 +99,9 @@ def find_version() -> str:
     return str(Wheel(find_wheel()).version)
 
 
+@cache
 def load() -> VllmSubject:
-    """Return the adapter of the vLLM wheel.
+    """Return the adapter of the vLLM wheel, the same one in the whole process: torch knows an operator once.
 
     Raises:
         InfrastructureError: There is no wheel, or its module cannot be imported; the message says why.
