@@ -1,7 +1,7 @@
 """Child process of `disasm`: one run of LLVM's disassembler over code read from standard input.
 
-A script of its own that imports nothing of the project: an abort in LLVM ends only this process, and the LLVM that
-numba brings never meets this one. Usage: ``python -I _llvm.py LIBRARY``; standard input is one JSON line
+A script of its own that imports nothing of the project: an abort in LLVM ends only this process, and the LLVM
+that numba brings never meets this one. Usage: ``python -I _llvm.py LIBRARY``; standard input is one JSON line
 ``[[cpu, address, bytes], ...]`` and then the bytes of all jobs; standard output is one JSON list per job of
 ``[address, size, text]``, where the text of a word that cannot be decoded is "".
 """

@@ -1,4 +1,4 @@
-"""LLVM's assembly text to instructions: the operands and modifiers of one line, checked against `opcodes.SPECS`."""
+"""LLVM's assembly text to instructions: operands and modifiers of a line, checked against `opcodes.SPECS`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ _REGISTER = re.compile(r"([vsa])(?:(\d+)|\[(\d+):(\d+)\])$")
 _MODIFIER = re.compile(r" ([a-z]\w*):(\[[\d,]+\]|\S+)")
 _FLAG = re.compile(r"(?<=[\w\]]) (offen|lds|sc0|sc1|nt|row_half_mirror)\b")
 _LANES = 64
+_NO_DESTINATION = (Form.COMPARE, Form.LDS_WRITE, Form.BUFFER_STORE, Form.GLOBAL_STORE)
 _SELECT = {"BYTE_0": 0, "BYTE_1": 1, "BYTE_2": 2, "BYTE_3": 3, "WORD_0": 4, "WORD_1": 5, "DWORD": 6}
 
 
@@ -41,7 +42,8 @@ class Operand:
 
     Attributes:
         kind: What it is.
-        value: Row of the vector file (a0 is 256), SGPR number, or the constant's bits as a signed 32-bit number.
+        value: Row of the vector file (a0 is 256), SGPR number, or the constant's bits as a signed 32-bit
+            number.
         dwords: Registers that it spans; 1 for a constant.
         negate: Whether its sign is flipped.
         absolute: Whether its sign is cleared first.
@@ -134,9 +136,8 @@ def _split(
     form = spec.form
     if form in (Form.NONE, Form.IMMEDIATE, Form.BRANCH):
         return None, ()
-    if form in (Form.COMPARE, Form.LDS_WRITE, Form.BUFFER_STORE, Form.GLOBAL_STORE) or lds:
-        destination, sources = None, operands
-    elif form is Form.GLOBAL_ATOMIC and len(operands) == spec.sources:
+    returns_nothing = form is Form.GLOBAL_ATOMIC and len(operands) == spec.sources
+    if form in _NO_DESTINATION or lds or returns_nothing:
         destination, sources = None, operands
     else:
         destination, sources = operands[0], operands[1:]
@@ -173,7 +174,8 @@ def parse(text: str, arch: str) -> Instruction:
         arch: Architecture that runs it.
 
     Raises:
-        UnknownInstructionError: The emulator does not model it on that architecture; the message has the text.
+        UnknownInstructionError: The emulator does not model it on that architecture; the message has the
+            text.
     """
     mnemonic, _, rest = text.partition(" ")
     rest = " " + rest.strip()

@@ -1,7 +1,7 @@
 """AMDGPU code objects as the emulator needs them: the loaded image, its kernels and how each one starts.
 
-Sources: "User Guide for AMDGPU Backend" of LLVM (code object v5 metadata, kernel descriptor for gfx90a-gfx950,
-initial kernel execution state).
+Sources: "User Guide for AMDGPU Backend" of LLVM (code object v5 metadata, kernel descriptor for
+gfx90a-gfx950, initial kernel execution state).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aiter_conformance.errors import InfrastructureError
 _MACHINES = {0x4C: "gfx942", 0x4F: "gfx950"}
 _METADATA_NOTE = {32, "NT_AMDGPU_METADATA"}
 _DESCRIPTOR_BYTES = 64
-# Bits of kernel_code_properties, each with the number of user SGPRs that it claims, in the order they are filled.
+# Bits of kernel_code_properties, each with the user SGPRs that it claims, in the order they are filled.
 _USER_SGPRS = (
     ("private_segment_buffer", 4),
     ("dispatch_ptr", 2),
@@ -83,7 +83,7 @@ class Kernel:
 
     @property
     def start(self) -> int:
-        """Address where hardware that preloads kernargs starts: the entry, past the 256 bytes that load them by hand."""
+        """Where hardware that preloads kernargs starts: past the 256 bytes that load them by hand."""
         return self.entry + (_PRELOAD_ENTRY_BYTES if self.preload_words else 0)
 
     @property
@@ -107,8 +107,8 @@ class Kernel:
             kernarg: Its bytes (needed for the preloaded words).
 
         Raises:
-            InfrastructureError: The kernel asks for a register set-up that is not modelled (scratch, dispatch or
-                queue pointer), or preloads words outside the segment.
+            InfrastructureError: The kernel asks for a register set-up that is not modelled (scratch, dispatch
+                or queue pointer), or preloads words outside the segment.
         """
         words: list[int] = []
         for bit, (name, count) in enumerate(_USER_SGPRS):
@@ -118,7 +118,7 @@ class Kernel:
                 words += [kernarg_address & 0xFFFFFFFF, kernarg_address >> 32]
             elif self.scratch_bytes:
                 raise InfrastructureError(
-                    f"kernel {self.name} must not need {name} with scratch memory (got {self.scratch_bytes} bytes a lane)"
+                    f"kernel {self.name} must not need scratch memory (got {self.scratch_bytes} bytes a lane)"
                 )
             else:
                 words += [0] * count
@@ -158,7 +158,7 @@ class CodeObject:
         return next(iter(self.kernels.values()))
 
 
-def _metadata(elf: ELFFile) -> dict[str, Any]:
+def _metadata(elf: Any) -> dict[str, Any]:
     for section in elf.iter_sections():
         if section["sh_type"] != "SHT_NOTE":
             continue
@@ -210,7 +210,7 @@ def load(data: bytes) -> CodeObject:
         InfrastructureError: Not an AMDGPU code object of an architecture that can be emulated, or damaged.
     """
     try:
-        elf = ELFFile(io.BytesIO(data))
+        elf: Any = ELFFile(io.BytesIO(data))
         machine = elf["e_flags"] & 0xFF
         if elf["e_machine"] != "EM_AMDGPU" or machine not in _MACHINES:
             raise InfrastructureError(

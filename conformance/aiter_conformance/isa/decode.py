@@ -1,6 +1,7 @@
 """Code objects to programs: a table of numbers per instruction that both cores run, cached by content.
 
-A row of the table has the columns named below, all int32. Sources come as pairs of kind (`assembly.Kind`) and value.
+A row of the table has the columns named below, all int32. Sources come as pairs of kind (`assembly.Kind`) and
+value.
 """
 
 from __future__ import annotations
@@ -180,14 +181,15 @@ def decode(objects: Sequence[CodeObject], cache_dir: Path | None = None) -> list
 
     Args:
         objects: Loaded code objects.
-        cache_dir: Folder of decoded programs; None decodes without a cache. Entries are keyed by the code, the
-            architecture and the decoder's own source, and written atomically.
+        cache_dir: Folder of decoded programs; None decodes without a cache. Entries are keyed by the code,
+            the architecture and the decoder's own source, and written atomically.
 
     Returns:
         A program for each object, in order.
 
     Raises:
-        UnknownInstructionError: An object has an instruction that is not modelled; the message has its text and pc.
+        UnknownInstructionError: An object has an instruction that is not modelled; the message has its text
+            and pc.
         InfrastructureError: The disassembler is absent or failed.
     """
     found = [_read(_path(o, cache_dir), o.arch) if cache_dir else None for o in objects]

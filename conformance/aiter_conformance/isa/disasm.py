@@ -1,4 +1,4 @@
-"""Disassembly through the LLVM that the PyPI package ``rocm-llvm-python`` carries, in a process of its own."""
+"""Disassembly through the LLVM of the PyPI package ``rocm-llvm-python``, in a process of its own."""
 
 from __future__ import annotations
 
@@ -92,6 +92,7 @@ def disassemble(jobs: Sequence[Job], *, timeout: float = 120.0) -> list[list[Lin
     if done.returncode != 0 or len(answers) != len(jobs):
         reason = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
         raise InfrastructureError(
-            f"disassembler must answer {len(jobs)} jobs (got {len(answers)}, exit status {done.returncode}: {reason[0]})"
+            f"disassembler must answer {len(jobs)} jobs "
+            f"(got {len(answers)}, exit status {done.returncode}: {reason[0]})"
         )
     return [[Line(*line) for line in json.loads(answer)] for answer in answers]

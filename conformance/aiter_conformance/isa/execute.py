@@ -16,8 +16,11 @@ from aiter_conformance.isa.decode import Program
 from aiter_conformance.isa.machine import EXECUTED, LANES, Memory, Workgroup
 
 QUANTUM = 8
-"""Instructions a wave runs before the next one's turn. Shipped kernels re-use LDS without a barrier and rely on waves
-moving together, so that running each wave to its barrier gives wrong numbers."""
+"""Instructions a wave runs before the next one's turn.
+
+Shipped kernels re-use LDS without a barrier and rely on waves moving together: running each wave to its
+barrier gives wrong numbers.
+"""
 BUDGET = 20_000_000
 """Instructions a wave may execute before it counts as hanging."""
 
@@ -97,7 +100,8 @@ def execute(
     """
     if min(grid) < 1 or not 1 <= threads <= 1024 or quantum < 1:
         raise UsageError(
-            f"grid and quantum must be positive, threads 1 to 1024 (got grid {grid}, quantum {quantum}, threads {threads})"
+            f"grid and quantum must be positive, threads 1 to 1024 "
+            f"(got grid {grid}, quantum {quantum}, threads {threads})"
         )
     scalars = kernel.user_sgprs(memory.address(kernarg), memory.contents(kernarg).tobytes())
     ids = [axis for axis in range(3) if kernel.rsrc2 >> 7 + axis & 1]

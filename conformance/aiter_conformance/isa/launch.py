@@ -1,7 +1,8 @@
 """Launching AITER's assembly MoE kernels as its host code does: kernarg segments and grids.
 
-Facts from AITER v0.1.20.post1 (``csrc/py_itfs_cu/asm_moe_2stage.cu`` and ``asm_fmoe.cu``): every argument has a slot of
-16 bytes, pointers first. The names are those of the code objects' own metadata, which every launch is checked against.
+Facts from AITER v0.1.20.post1 (``csrc/py_itfs_cu/asm_moe_2stage.cu`` and ``asm_fmoe.cu``): every argument has
+a slot of 16 bytes, pointers first. The names are those of the code objects' own metadata, which every launch
+is checked against.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ def check_metadata(code: CodeObject, family: Family) -> None:
             continue
         if name not in slots or slots[name][0] != argument.offset:
             raise InfrastructureError(
-                f"argument {argument.name} of {kernel.name} must be at {slots.get(name, ('no known slot',))[0]} "
+                f"argument {argument.name} of {kernel.name} must be at {slots.get(name, ('no slot',))[0]} "
                 f"in the layout {family.name} (got offset {argument.offset})"
             )
 

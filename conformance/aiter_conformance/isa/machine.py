@@ -1,4 +1,4 @@
-"""The state that both cores work on: memory with its bounds, the registers of a work-group's waves, and faults."""
+"""The state that both cores work on: memory with its bounds, registers of a work-group, and faults."""
 
 from __future__ import annotations
 
@@ -116,8 +116,10 @@ class Memory:
 
     Attributes:
         raw: uint8 [size], the arena; address `base` is its first byte.
-        bounds: int64 [n, 4], per allocation: first byte, end, end of readable slack (arena offsets), writable.
-        over_reads: int64 [instructions, 2] once `watch` was called: reads past an end, and the farthest, in bytes.
+        bounds: int64 [n, 4], per allocation: first byte, end, end of readable slack (arena offsets),
+            writable.
+        over_reads: int64 [instructions, 2] once `watch` was called: reads past an end, and the farthest, in
+            bytes.
         base: Address of the arena.
     """
 
@@ -165,7 +167,8 @@ class Memory:
         gaps = np.maximum(np.maximum(self.bounds[:, START] - offset, offset - self.bounds[:, END] + 1), 0)
         i = int(np.argmin(gaps))
         start, end = int(self.bounds[i, START]), int(self.bounds[i, END])
-        return f"nearest allocation '{list(self._buffers)[i]}' has {end - start} bytes, this is byte {offset - start} of it"
+        name = list(self._buffers)[i]
+        return f"nearest allocation '{name}' has {end - start} bytes, this is byte {offset - start} of it"
 
 
 @dataclass(slots=True)

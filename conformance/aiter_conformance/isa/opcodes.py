@@ -1,7 +1,8 @@
-"""The instructions that can be executed: exactly what the MoE code objects of AITER releases use on gfx942 and gfx950.
+"""The instructions that run: what the MoE code objects of AITER releases use on gfx942 and gfx950.
 
-A name is LLVM's mnemonic without its encoding suffix (``_e32``, ``_e64``, ``_sdwa``, ``_dpp``). The order of `Op` is part
-of the fast core's dispatch: families are contiguous, and the ``FIRST_*`` constants say where each begins.
+A name is LLVM's mnemonic without its encoding suffix (``_e32``, ``_e64``, ``_sdwa``, ``_dpp``). The order of
+`Op` is part of the fast core's dispatch: families are contiguous, and the ``FIRST_*`` constants say where
+each begins.
 """
 
 from __future__ import annotations

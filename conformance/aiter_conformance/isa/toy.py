@@ -1,16 +1,20 @@
 """Small MoE problems for AITER's assembly kernels: packed inputs, a launch, and the float64 answer.
 
-What a kernel expects is read off its file name, as AITER's own manifests do. The answer is computed from the logical,
-de-quantised tensors, never from the packed ones. Layouts and arithmetic are those found by running the objects:
+What a kernel expects is read off its file name, as AITER's own manifests do. The answer is computed from the
+logical, de-quantised tensors, never from the packed ones. Layouts and arithmetic are those found by running
+the objects:
 
-* Sorted ids are ``slot << 24 | token``; each expert's run is padded to the M tile with ``topk << 24 | tokens``.
-* Weights [E, N, K] are stored in tiles of 16 rows by 16 bytes of K: [E, N / 16, K / P, 16, P], P = 16 / element size.
-* One-stage kernels re-quantise the intermediate per (token, slice of it) (fp8: to nearest, int8: truncated), per
-  (token, 128) for blockscale, or round it to the output's 16-bit type without quantisation.
+* Sorted ids are ``slot << 24 | token``; each expert's run is padded to the M tile with ``topk << 24 |
+  tokens``.
+* Weights [E, N, K] are stored in tiles of 16 rows by 16 bytes of K: [E, N / 16, K / P, 16, P], P = 16 /
+  element size.
+* One-stage kernels re-quantise the intermediate per (token, slice of it) (fp8: to nearest, int8: truncated),
+  per (token, 128) for blockscale, or round it to the output's 16-bit type without quantisation.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -24,12 +28,12 @@ from aiter_conformance.errors import UsageError
 from aiter_conformance.isa.arch import ARCHES
 from aiter_conformance.isa.launch import Family, Launch
 from aiter_conformance.isa.machine import Buffer
+from aiter_conformance.isa.packing import BLOCK, F64, Quantised, Quantiser, shuffle, sort_tokens
 
 Scheme = Literal["fp8", "fp8-block", "int8", "none"]
-F64 = npt.NDArray[np.float64]
-_BLOCK = 128
 _TILE = re.compile(r"_(?P<m>\d+)x(?P<n>\d+)(?=[_.])")
 _GELU, _SILU = 1, 0
+_DEFAULT_MAX: dict[str, float | None] = {"none": None, "int8": 127.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,7 @@ class Variant:
         weight_in: Whether the router weight multiplies gate and up, before the activation.
         persistent: Whether work-groups loop over blocks.
         xcd_order: Whether a persistent kernel permutes work-groups over eight chiplets.
+        requant_max: Code that the largest element of the intermediate is scaled to; None without a scale.
     """
 
     arch: str
@@ -59,14 +64,17 @@ class Variant:
     weight_in: bool
     persistent: bool
     xcd_order: bool
+    requant_max: float | None
 
 
-def variant(arch: str, file: str) -> Variant:
+def variant(arch: str, file: str, requant_max: float | None = None) -> Variant:
     """Read a kernel's file name.
 
     Args:
         arch: Architecture.
-        file: Name of the code object below its release's folder of the architecture.
+        file: Name of the code object.
+        requant_max: Code that the largest element of the intermediate is scaled to, where that is not the largest
+            of the format: some gfx950 objects scale to 240 as those of gfx942 do.
 
     Raises:
         UsageError: The name is of a kind whose launch is not modelled.
@@ -99,6 +107,9 @@ def variant(arch: str, file: str) -> Variant:
         weight_in="tkw1" in name or "doweight" in name,
         persistent=re.search(r"_psx?_", name) is not None,
         xcd_order=re.search(r"_psx?_.*64x", name) is not None,
+        requant_max=None
+        if scheme == "none"
+        else requant_max or (127.0 if scheme == "int8" else ARCHES[arch].fp8_max),
     )
 
 
@@ -113,7 +124,8 @@ class Shape:
         hidden: Model dimension K.
         intermediate: Intermediate dimension I.
         seed: Seed of the inputs.
-        groups: Persistent work-groups (multiplied by the slices of the intermediate, rounded to 8 where needed).
+        groups: Persistent work-groups (multiplied by the slices of the intermediate, rounded to 8 where
+            needed).
     """
 
     tokens: int = 12
@@ -152,7 +164,7 @@ class Problem:
         size = self.expected.size
         codes = output[:size].view(ARCHES[self.variant.arch].fp8).astype(np.float64)
         scales = output[size:].view(np.float32).reshape(self.shape.tokens, self.shape.topk, -1)
-        return codes.reshape(self.expected.shape) * np.repeat(scales, _BLOCK, axis=2)
+        return codes.reshape(self.expected.shape) * np.repeat(scales, BLOCK, axis=2)
 
     def error(self, output: npt.NDArray[Any]) -> float:
         """||output - expected|| / ||expected||; NaN when the output has one."""
@@ -160,106 +172,31 @@ class Problem:
         return float(np.linalg.norm(decoded - self.expected) / np.linalg.norm(self.expected))
 
 
-def shuffle(weight: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The (16, 16) weight layout of [E, N, K]: tiles of 16 rows by 16 bytes.
-
-    Raises:
-        UsageError: N is no multiple of 16, or K of 32.
-    """
-    experts, n, k = weight.shape
-    if n % 16 or k % 32:
-        raise UsageError(f"a shuffled weight must have N a multiple of 16, K of 32 (got {weight.shape})")
-    part = 16 // weight.dtype.itemsize
-    tiles = weight.reshape(experts, n // 16, 16, k // part, part).transpose(0, 1, 3, 2, 4)
-    return np.ascontiguousarray(tiles).reshape(experts, n, k)
-
-
-def sort_tokens(
-    ids: npt.NDArray[np.int64], weights: npt.NDArray[np.float32], experts: int, tile: int
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32], npt.NDArray[np.int32]]:
-    """Sorted ids, their router weights and the expert of each M block, from [tokens, topk] choices."""
-    tokens, topk = ids.shape
-    sorted_ids: list[int] = []
-    sorted_weights: list[float] = []
-    blocks: list[int] = []
-    for expert in range(experts):
-        chosen = [(t, j) for t in range(tokens) for j in range(topk) if ids[t, j] == expert]
-        padding = -len(chosen) % tile
-        sorted_ids += [j << 24 | t for t, j in chosen] + [topk << 24 | tokens] * padding
-        sorted_weights += [float(weights[t, j]) for t, j in chosen] + [0.0] * padding
-        blocks += [expert] * ((len(chosen) + padding) // tile)
-    return np.array(sorted_ids, np.int32), np.array(sorted_weights, np.float32), np.array(blocks, np.int32)
-
-
-@dataclass(frozen=True, slots=True)
-class _Quantised:
-    """Codes, scales as the kernel wants them (None without), and the values they stand for."""
-
-    codes: npt.NDArray[Any]
-    scales: npt.NDArray[np.float32] | None
-    values: F64
-
-
-class _Quantiser:
-    """Quantisation of one scheme on one architecture."""
-
-    def __init__(self, arch: str, scheme: Scheme) -> None:
-        self.scheme = scheme
-        self.dtype = np.dtype(
-            {"int8": np.int8, "none": ml_dtypes.bfloat16}.get(scheme, getattr(ml_dtypes, ARCHES[arch].fp8))
-        )
-        self.largest = 127.0 if scheme == "int8" else float(ml_dtypes.finfo(self.dtype).max)
-
-    def _codes(self, x: F64, scale: npt.NDArray[np.float32], *, truncate: bool = False) -> npt.NDArray[Any]:
-        scaled = (x / scale).clip(-self.largest, self.largest)
-        if self.scheme == "int8":
-            scaled = np.trunc(scaled) if truncate else np.rint(scaled)
-        return scaled.astype(np.float32).astype(self.dtype)
-
-    def rows(self, x: F64, *, truncate: bool = False) -> _Quantised:
-        """One scale for each row of the last axis."""
-        if self.scheme == "none":
-            codes = x.astype(np.float32).astype(self.dtype)
-            return _Quantised(codes, None, codes.astype(np.float64))
-        scale = (np.maximum(np.abs(x).max(-1, keepdims=True), 1e-6) / self.largest).astype(np.float32)
-        codes = self._codes(x, scale, truncate=truncate)
-        return _Quantised(codes, scale[..., 0], codes.astype(np.float64) * scale)
-
-    def groups(self, x: F64, width: int, *, truncate: bool = False) -> _Quantised:
-        """One scale for each ``width`` elements of the last axis."""
-        found = self.rows(x.reshape(*x.shape[:-1], -1, width), truncate=truncate)
-        return _Quantised(found.codes.reshape(x.shape), found.scales, found.values.reshape(x.shape))
-
-    def weight(self, w: F64) -> _Quantised:
-        """A weight [E, N, K]: per row, or per block of 128 x 128."""
-        if self.scheme != "fp8-block":
-            return self.rows(w)
-        experts, n, k = w.shape
-        blocks = w.reshape(experts, n // _BLOCK, _BLOCK, k // _BLOCK, _BLOCK)
-        scale = (np.abs(blocks).max((2, 4), keepdims=True) / self.largest).astype(np.float32)
-        codes = self._codes(blocks, scale)
-        return _Quantised(
-            codes.reshape(w.shape),
-            scale[:, :, 0, :, 0].copy(),
-            (codes.astype(np.float64) * scale).reshape(w.shape),
-        )
-
-    def activations(self, x: F64) -> _Quantised:
-        """Activations [T, K]: per token, or per 128 with the scales [K / 128, T]."""
-        if self.scheme != "fp8-block":
-            return self.rows(x)
-        found = self.groups(x, _BLOCK)
-        scales = None if found.scales is None else np.ascontiguousarray(found.scales.T)
-        return _Quantised(found.codes, scales, found.values)
-
-
 def _activate(gate: F64, up: F64 | None, *, gelu: bool) -> F64:
     if gelu:
-        erf = np.vectorize(__import__("math").erf)
+        erf = np.vectorize(math.erf)
         active = 0.5 * gate * (1 + erf(gate / np.sqrt(2)))
     else:
         active = gate / (1 + np.exp(-gate))
     return np.asarray(active if up is None else active * up)
+
+
+def _quantiser(kind: Variant) -> Quantiser:
+    """How activations and weights are quantised."""
+    if kind.scheme == "none":
+        return Quantiser(np.dtype(ml_dtypes.bfloat16), None)
+    if kind.scheme == "int8":
+        return Quantiser(np.dtype(np.int8), 127.0)
+    return Quantiser(np.dtype(getattr(ml_dtypes, ARCHES[kind.arch].fp8)), ARCHES[kind.arch].fp8_max)
+
+
+def _activations(kind: Variant, quantiser: Quantiser, x: F64) -> Quantised:
+    """Activations [T, K]: per token, or per 128 with the scales [K / 128, T]."""
+    if kind.scheme != "fp8-block":
+        return quantiser.rows(x)
+    found = quantiser.groups(x, BLOCK)
+    scales = None if found.scales is None else np.ascontiguousarray(found.scales.T)
+    return Quantised(found.codes, scales, found.values)
 
 
 def problem(kind: Variant, shape: Shape) -> Problem:
@@ -271,11 +208,12 @@ def problem(kind: Variant, shape: Shape) -> Problem:
     if shape.intermediate % kind.tile_n:
         raise UsageError(f"intermediate must be a multiple of {kind.tile_n} (got {shape.intermediate})")
     rng = np.random.default_rng(shape.seed)
-    quantiser = _Quantiser(kind.arch, kind.scheme)
     rows = shape.intermediate * (2 if kind.gated else 1)
-    x = quantiser.activations(rng.standard_normal((shape.tokens, shape.hidden)))
-    w1 = quantiser.weight(rng.standard_normal((shape.experts, rows, shape.hidden)) / 10)
-    w2 = quantiser.weight(rng.standard_normal((shape.experts, shape.hidden, shape.intermediate)) / 10)
+    quantiser = _quantiser(kind)
+    x = _activations(kind, quantiser, rng.standard_normal((shape.tokens, shape.hidden)))
+    weight = quantiser.blocks if kind.scheme == "fp8-block" else quantiser.rows
+    w1 = weight(rng.standard_normal((shape.experts, rows, shape.hidden)) / 10)
+    w2 = weight(rng.standard_normal((shape.experts, shape.hidden, shape.intermediate)) / 10)
     ids = np.stack([rng.permutation(shape.experts)[: shape.topk] for _ in range(shape.tokens)])
     weights = rng.random((shape.tokens, shape.topk)).astype(np.float32)
     weights /= weights.sum(1, keepdims=True)
@@ -289,10 +227,11 @@ def problem(kind: Variant, shape: Shape) -> Problem:
     )
     hidden = _activate(gate, up, gelu=kind.gelu)
     sorted_ = sort_tokens(ids, weights, shape.experts, kind.tile_m)
+    again = Quantiser(quantiser.dtype, kind.requant_max, truncates=True)
+    requantised = again.groups(hidden, BLOCK if kind.scheme == "fp8-block" else kind.tile_n).values
     if kind.family is Family.STAGE1:
-        return Problem(_stage1(kind, shape, x, w1, sorted_), hidden, kind, shape)
-    width = _BLOCK if kind.scheme == "fp8-block" else kind.tile_n
-    requantised = quantiser.groups(hidden, width, truncate=kind.scheme == "int8").values
+        out = requantised if kind.scheme == "fp8-block" else hidden
+        return Problem(_stage1(kind, shape, x, w1, sorted_), out, kind, shape)
     down = np.einsum("tjki,tji->tjk", w2.values[ids], requantised)
     out = down.sum(1) if kind.weight_in else (down * weights[..., None]).sum(1)
     return Problem(_one_stage(kind, shape, (x, w1, w2), sorted_), out, kind, shape)
@@ -307,12 +246,12 @@ def _buffers(**arrays: npt.NDArray[Any] | None) -> dict[str, Buffer]:
 _Sorted = tuple[npt.NDArray[np.int32], npt.NDArray[np.float32], npt.NDArray[np.int32]]
 
 
-def _stage1(kind: Variant, shape: Shape, x: _Quantised, w1: _Quantised, sorted_: _Sorted) -> Launch:
+def _stage1(kind: Variant, shape: Shape, x: Quantised, w1: Quantised, sorted_: _Sorted) -> Launch:
     ids, weights, blocks = sorted_
     size, k, i = x.codes.dtype.itemsize, shape.hidden, shape.intermediate
     if kind.scheme == "fp8-block":
         elements = shape.tokens * shape.topk * i
-        out: npt.NDArray[Any] = np.zeros(elements + elements // _BLOCK * 4, np.uint8)
+        out: npt.NDArray[Any] = np.zeros(elements + elements // BLOCK * 4, np.uint8)
         row = shape.topk * i
     else:
         out = np.zeros((shape.tokens, shape.topk, i), ml_dtypes.bfloat16)
@@ -345,7 +284,7 @@ def _stage1(kind: Variant, shape: Shape, x: _Quantised, w1: _Quantised, sorted_:
     return Launch(kind.family, buffers, integers, (i // kind.tile_n, len(blocks), 1))
 
 
-def _one_stage(kind: Variant, shape: Shape, tensors: tuple[_Quantised, ...], sorted_: _Sorted) -> Launch:
+def _one_stage(kind: Variant, shape: Shape, tensors: tuple[Quantised, ...], sorted_: _Sorted) -> Launch:
     x, w1, w2 = tensors
     ids, weights, blocks = sorted_
     size, k, i = x.codes.dtype.itemsize, shape.hidden, shape.intermediate

@@ -1,7 +1,7 @@
 """The fast core: the same instructions as the reference, as one compiled loop over the instruction table.
 
-Needs numba. Compiled code is cached on disk under a folder named by the hash of this package's sources, since numba
-itself does not see a change in a module that a cached function depends on.
+Needs numba. Compiled code is cached on disk under a folder named by the hash of this package's sources, since
+numba itself does not see a change in a module that a cached function depends on.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def _version() -> str:
 def _decode_table(arch: str) -> npt.NDArray[np.float64]:
     """float64 [256]: the value of each fp8 code."""
     codes = np.arange(256, dtype=np.uint8)
-    return codes.view(getattr(ml_dtypes, ARCHES[arch].fp8)).astype(np.float64)
+    values: npt.NDArray[np.float64] = codes.view(getattr(ml_dtypes, ARCHES[arch].fp8)).astype(np.float64)
+    return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +113,8 @@ def load(cache_dir: Path | None = None) -> FastCore:
     """The fast core.
 
     Args:
-        cache_dir: Folder for compiled code; None lets numba choose (beside the sources, or the user's cache). The
-            first call in a process decides.
+        cache_dir: Folder for compiled code; None lets numba choose (beside the sources, or the user's cache).
+            The first call in a process decides.
 
     Raises:
         InfrastructureError: numba is not installed.
@@ -122,7 +123,8 @@ def load(cache_dir: Path | None = None) -> FastCore:
         numba: Any = importlib.import_module("numba")
     except ImportError as error:
         raise InfrastructureError(
-            "the fast core needs numba (not installed); install it with: pip install 'aiter-moe-conformance[isa]'"
+            "the fast core needs numba (not installed); "
+            "install it with: pip install 'aiter-moe-conformance[isa]'"
         ) from error
     before = numba.config.CACHE_DIR
     # numba fixes the folder of a function's cache when it is decorated, that is on the import below.

@@ -1,5 +1,8 @@
 """Bit-level number formats for the fast core, one value at a time; the reference uses ml_dtypes instead."""
 
+# numba infers the types of what it compiles.
+# mypy: ignore-errors
+
 import numpy as np
 from llvmlite import ir
 from numba import types
@@ -11,30 +14,30 @@ u32, u64, i64, f32 = np.uint32, np.uint64, np.int64, np.float32
 
 
 @intrinsic
-def fma(typing_context, a, b, c):
+def fma(_typing, _a, _b, _c):
     """float32 a * b + c with one rounding."""
 
-    def generate(context, builder, signature, arguments):
+    def generate(_context, builder, _signature, arguments):
         return builder.fma(*arguments)
 
     return types.float32(types.float32, types.float32, types.float32), generate
 
 
 @intrinsic
-def to_bits(typing_context, value):
+def to_bits(_typing, _value):
     """uint32: the bits of a float32."""
 
-    def generate(context, builder, signature, arguments):
+    def generate(_context, builder, _signature, arguments):
         return builder.bitcast(arguments[0], ir.IntType(32))
 
     return types.uint32(types.float32), generate
 
 
 @intrinsic
-def from_bits(typing_context, bits):
+def from_bits(_typing, _bits):
     """float32 of a uint32's bits."""
 
-    def generate(context, builder, signature, arguments):
+    def generate(_context, builder, _signature, arguments):
         return builder.bitcast(arguments[0], ir.FloatType())
 
     return types.float32(types.uint32), generate

@@ -1,5 +1,8 @@
 """Conversions of the fast core; semantics as in `reference.convert`."""
 
+# numba infers the types of what it compiles.
+# mypy: ignore-errors
+
 import math
 
 import numpy as np

@@ -1,5 +1,8 @@
 """Compares and moves between lanes of the fast core; semantics as in `reference.crosslane`."""
 
+# numba infers the types of what it compiles.
+# mypy: ignore-errors
+
 import numpy as np
 
 from aiter_conformance.isa.decode import DESTINATION, VALUE0

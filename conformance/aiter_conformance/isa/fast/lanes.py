@@ -1,9 +1,12 @@
 """Operands and results of vector instructions: rows of the register file, 64 lanes each.
 
-A source is used in place where it is a plain register; anything else (a scalar, a constant, modifiers) is first spread
-or copied to a scratch row. Results go to a scratch row and are then committed under exec: with sources and destination
-apart, the compiler can vectorise the loops.
+A source is used in place where it is a plain register; anything else (a scalar, a constant, modifiers) is
+first spread or copied to a scratch row. Results go to a scratch row and are then committed under exec: with
+sources and destination apart, the compiler can vectorise the loops.
 """
+
+# numba infers the types of what it compiles.
+# mypy: ignore-errors
 
 import numpy as np
 

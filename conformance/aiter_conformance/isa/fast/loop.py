@@ -1,5 +1,8 @@
 """The interpreter loop of the fast core: waves in round robin, one table row after another."""
 
+# numba infers the types of what it compiles.
+# mypy: ignore-errors
+
 import numpy as np
 
 from aiter_conformance.isa.decode import OP, TARGET
@@ -101,7 +104,7 @@ def run_group(
     left_out,
     place,
 ):
-    """Run a work-group from ``place`` (wave, instructions of its turn) until all waves ended (0) or one stops."""
+    """Run a work-group from ``place`` (wave, instructions of its turn) until all ended (0) or one stops."""
     while True:
         for wave in range(place[0], len(status)):
             place[0] = wave

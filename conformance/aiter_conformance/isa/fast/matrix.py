@@ -1,8 +1,11 @@
 """Matrix instructions of the fast core; semantics as in `reference.matrix`.
 
-Operands are unpacked to float64 [k, 16] (int8 is exact there as well), products are accumulated in the order of k, and C
-is added last.
+Operands are unpacked to float64 [k, 16] (int8 is exact there as well), products are accumulated in the order
+of k, and C is added last.
 """
+
+# numba infers the types of what it compiles.
+# mypy: ignore-errors
 
 import math
 

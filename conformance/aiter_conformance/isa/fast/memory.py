@@ -1,7 +1,11 @@
 """LDS and global memory of the fast core; semantics as in `reference.lds` and `reference.memory`.
 
-Functions return 0 or a fault's number, with lane and address of the fault left in ``place[3]`` and ``place[4]``.
+Functions return 0 or a fault's number, with lane and address of the fault left in ``place[3]`` and
+``place[4]``.
 """
+
+# numba infers the types of what it compiles.
+# mypy: ignore-errors
 
 import numpy as np
 
@@ -20,8 +24,8 @@ _ALIGNMENT, _DESCRIPTOR = int(FaultKind.GLOBAL_ALIGNMENT), int(FaultKind.DESCRIP
 
 
 @inlined
-def _check_lds(v, row, mask, first, stride, at_row, size, limit, place):
-    """Check LDS accesses at ``first + stride * lane`` plus, unless it is negative, the lane's value of a row."""
+def _check_lds(v, mask, first, stride, at_row, size, limit, place):
+    """Check accesses at ``first + stride * lane`` plus, unless it is negative, the lane's value of a row."""
     for lane in range(64):
         if (mask >> u64(lane)) & u64(1):
             address = first + stride * lane + (i64(v[at_row, lane]) if at_row >= 0 else 0)
@@ -50,7 +54,7 @@ def lds(op, row, v, s, memory, place):
         size = 1
     elif op == Op.DS_WRITE_B16:
         size = 2
-    fault = _check_lds(v, row, mask, offset, 0, at, size, len(memory), place)
+    fault = _check_lds(v, mask, offset, 0, at, size, len(memory), place)
     if fault:
         return fault
     if op <= Op.DS_READ_B128:
@@ -184,7 +188,7 @@ def _buffer(op, row, v, s, local, raw32, base, bounds, uses, place):
         return _DESCRIPTOR
     records, places = i64(s[descriptor + 2]), i64(s[M0]) + i64(row[OFFSET])
     if to_lds:
-        fault = _check_lds(v, row, mask, places, 4 * dwords, -1, 4 * dwords, len(local), place)
+        fault = _check_lds(v, mask, places, 4 * dwords, -1, 4 * dwords, len(local), place)
         if fault:
             return fault
     words = local.view(np.uint32)

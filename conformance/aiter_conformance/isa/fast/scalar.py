@@ -1,5 +1,8 @@
 """Scalar instructions of the fast core; semantics as in `reference.scalar`."""
 
+# numba infers the types of what it compiles.
+# mypy: ignore-errors
+
 import numpy as np
 
 from aiter_conformance.isa.decode import DESTINATION, DWORDS, VALUE0

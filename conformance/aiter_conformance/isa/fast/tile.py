@@ -1,8 +1,12 @@
 """The inner product of 16 x 16 tiles, written as LLVM vector operations.
 
-numba's loops over [k, 16] arrays keep their sums in memory, which costs seven times as much; this holds four rows of
-sums in registers. A product of two operands is exact in float64, so contraction to a fused multiply-add changes nothing.
+numba's loops over [k, 16] arrays keep their sums in memory, which costs seven times as much; this holds four
+rows of sums in registers. A product of two operands is exact in float64, so contraction to a fused
+multiply-add changes nothing.
 """
+
+# numba infers the types of what it compiles.
+# mypy: ignore-errors
 
 from llvmlite import ir
 from numba import types
@@ -23,7 +27,7 @@ def _spread(builder, value):
 
 
 @intrinsic
-def multiply(typing_context, total, a, b, depth):
+def multiply(_typing, total, a, b, depth):
     """Set total[m * 16 + n] to the sum over k, in order, of a[k * 16 + m] * b[k * 16 + n]; float64 arrays."""
 
     def generate(context, builder, signature, arguments):

@@ -1,5 +1,8 @@
 """Vector arithmetic of the fast core; semantics as in `reference.vector`."""
 
+# numba infers the types of what it compiles.
+# mypy: ignore-errors
+
 import numpy as np
 
 from aiter_conformance.isa.decode import DESTINATION, KIND0

@@ -1,8 +1,9 @@
 """Conversions between number formats.
 
-Source: "AMD Instinct MI300 Instruction Set Architecture" and "AMD Instinct CDNA4 Instruction Set Architecture",
-V_CVT opcodes; OCP "8-bit Floating Point Specification" and "Microscaling Formats Specification" for fp8 and fp4.
-ml_dtypes rounds to nearest even and gives NaN on overflow of an e4m3 format, as the instruction does without FP16_OVFL.
+Source: "AMD Instinct MI300 Instruction Set Architecture" and "AMD Instinct CDNA4 Instruction Set
+Architecture", V_CVT opcodes; OCP "8-bit Floating Point Specification" and "Microscaling Formats
+Specification" for fp8 and fp4. ml_dtypes rounds to nearest even and gives NaN on overflow of an e4m3 format,
+as the instruction does without FP16_OVFL.
 """
 
 from __future__ import annotations
@@ -92,17 +93,15 @@ def packed_bf16(wave: Wave, instruction: Instruction) -> None:
 
 
 def to_fp8(wave: Wave, values: F32) -> U32:
-    """Bits of the architecture's e4m3, to nearest even; beyond the largest value NaN, or that value with FP16_OVFL."""
+    """Bits of the architecture's e4m3, to nearest even; beyond its range NaN, saturated with FP16_OVFL."""
     dtype = np.dtype(getattr(ml_dtypes, wave.arch.fp8))
-    largest = np.float32(float(ml_dtypes.finfo(dtype).max))
     if wave.group.mode & MODE_FP16_OVFL:
-        values = np.clip(values, -largest, largest)
+        values = np.clip(values, np.float32(-wave.arch.fp8_max), np.float32(wave.arch.fp8_max))
     bits = values.astype(dtype).view(np.uint8).astype(np.uint32)
     # The sign of a NaN is not defined: e4m3fn has two, this takes the positive one.
     nan = 0x80 if wave.arch.fp8.endswith("fnuz") else 0x7F
-    return np.where(np.isnan(bits.astype(np.uint8).view(dtype).astype(np.float32)), nan, bits).astype(
-        np.uint32
-    )
+    is_nan = np.isnan(bits.astype(np.uint8).view(dtype).astype(np.float32))
+    return np.where(is_nan, nan, bits).astype(np.uint32)
 
 
 def packed_fp8(wave: Wave, instruction: Instruction) -> None:
@@ -123,7 +122,7 @@ def to_fp4(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> U32:
 
 
 def packed_fp4(wave: Wave, instruction: Instruction) -> None:
-    """v_cvt_scalef32_pk_fp4_f32: two values over the power of two in the scale's exponent, to the byte op_sel[2:3]."""
+    """v_cvt_scalef32_pk_fp4_f32: two values over the scale's power of two, to the byte op_sel[2:3]."""
     exponent = (wave.source(instruction, 2) >> np.uint32(23) & np.uint32(0xFF)).astype(np.int64)
     low, high = (
         to_fp4(np.ldexp(wave.floats(instruction, i).astype(np.float64), 127 - exponent)) for i in range(2)

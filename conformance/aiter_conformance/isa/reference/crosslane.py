@@ -1,7 +1,7 @@
 """Compares into lane masks, and moves between lanes or between lanes and scalars.
 
-Source: "AMD Instinct MI300 Instruction Set Architecture", VOPC and VOP3 opcode tables; "AMD Instinct CDNA4 Instruction
-Set Architecture" for the lane swaps.
+Source: "AMD Instinct MI300 Instruction Set Architecture", VOPC and VOP3 opcode tables; "AMD Instinct CDNA4
+Instruction Set Architecture" for the lane swaps.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def write_lane(wave: Wave, instruction: Instruction) -> None:
 
 
 def swap_rows(wave: Wave, instruction: Instruction) -> None:
-    """v_permlane16_swap, v_permlane32_swap: odd rows of the first register with even rows of the second, exec ignored."""
+    """v_permlane*_swap: odd rows of the first with even rows of the second; exec is ignored."""
     row = 16 if instruction.op is Op.V_PERMLANE16_SWAP_B32 else 32
     first = wave.v[destination_of(instruction).value].reshape(-1, 2, row)
     second = wave.v[instruction.sources[0].value].reshape(-1, 2, row)

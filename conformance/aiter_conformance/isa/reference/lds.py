@@ -1,7 +1,8 @@
 """Local data share.
 
-Source: "AMD Instinct MI300 Instruction Set Architecture", section "Data Share Operations". Hardware gives 0 for a read
-outside the allocation and drops such a write; both are faults here. An access may have any dword alignment.
+Source: "AMD Instinct MI300 Instruction Set Architecture", section "Data Share Operations". Hardware gives 0
+for a read outside the allocation and drops such a write; both are faults here. An access may have any dword
+alignment.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ def permute(wave: Wave, instruction: Instruction) -> None:
     wave.write(destination_of(instruction), data[lanes])
 
 
-SEMANTICS: dict[Op, Semantics] = {op: read if op.name.startswith("DS_READ") else write for op in _BYTES} | {
-    Op.DS_BPERMUTE_B32: permute
+SEMANTICS: dict[Op, Semantics] = {
+    **{op: read if op.name.startswith("DS_READ") else write for op in _BYTES},
+    Op.DS_BPERMUTE_B32: permute,
 }

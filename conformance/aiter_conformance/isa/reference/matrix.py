@@ -1,8 +1,9 @@
 """Matrix instructions of 16 x 16 tiles.
 
-Source: "AMD Instinct MI300 Instruction Set Architecture", section "Matrix Arithmetic Instructions" (register layouts);
-"AMD Instinct CDNA4 Instruction Set Architecture" for the scaled ones. They ignore exec, and on these architectures they
-keep denormals whatever MODE says ("Numerical accuracy" of the PyTorch documentation, for MI300 and later).
+Source: "AMD Instinct MI300 Instruction Set Architecture", section "Matrix Arithmetic Instructions" (register
+layouts); "AMD Instinct CDNA4 Instruction Set Architecture" for the scaled ones. They ignore exec, and on
+these architectures they keep denormals whatever MODE says ("Numerical accuracy" of the PyTorch documentation,
+for MI300 and later).
 
 Lane l holds row (or column) l % 16 and the l // 16-th quarter of k. Result register r of lane l is row
 4 * (l // 16) + r, column l % 16.
@@ -28,7 +29,8 @@ F64 = npt.NDArray[np.float64]
 
 
 def _fp8(wave: Wave, raw: npt.NDArray[np.uint8]) -> F64:
-    return raw.view(getattr(ml_dtypes, wave.arch.fp8)).astype(np.float64)
+    values: F64 = raw.view(getattr(ml_dtypes, wave.arch.fp8)).astype(np.float64)
+    return values
 
 
 def _fp4(_: Wave, raw: npt.NDArray[np.uint8]) -> F64:
@@ -65,7 +67,8 @@ def _scale(wave: Wave, operand: Operand, byte: int) -> F64:
 def _accumulators(wave: Wave, operand: Operand, dtype: Any) -> F64:
     """float64 [16, 16]."""
     registers = np.stack([wave.read(operand, r) for r in range(4)]).view(dtype)
-    return registers.reshape(4, _QUARTERS, _TILE).transpose(1, 0, 2).reshape(_TILE, _TILE).astype(np.float64)
+    rows = registers.reshape(4, _QUARTERS, _TILE).transpose(1, 0, 2).reshape(_TILE, _TILE)
+    return np.array(rows, np.float64)
 
 
 def multiply(wave: Wave, instruction: Instruction) -> None:

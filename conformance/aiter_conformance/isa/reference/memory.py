@@ -1,12 +1,14 @@
 """Global memory: through buffer descriptors, by address, and atomics.
 
-Source: "AMD Instinct MI300 Instruction Set Architecture", sections "Vector Memory Operations" and "Flat Memory
-Instructions": a raw buffer checks each dword against num_records, gives 0 for a load outside and drops such a store.
+Source: "AMD Instinct MI300 Instruction Set Architecture", sections "Vector Memory Operations" and "Flat
+Memory Instructions": a raw buffer checks each dword against num_records, gives 0 for a load outside and drops
+such a store.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -136,12 +138,12 @@ def global_store(wave: Wave, instruction: Instruction) -> None:
         )
 
 
-def _add(dtype: type) -> Callable[[npt.NDArray[np.uint32], npt.NDArray[np.uint32]], npt.NDArray[np.uint32]]:
+def _add(dtype: Any) -> Callable[[npt.NDArray[np.uint32], npt.NDArray[np.uint32]], npt.NDArray[np.uint32]]:
     def add(old: npt.NDArray[np.uint32], data: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
         total = old.view(dtype).astype(np.float32) + data.view(dtype).astype(np.float32)
-        result = total.astype(dtype)
-        quiet = np.array(np.nan, dtype)
-        return np.where(np.isnan(total), quiet, result).astype(dtype).view(np.uint32)
+        result = np.where(np.isnan(total), np.float32(np.nan), total).astype(dtype)
+        bits: npt.NDArray[np.uint32] = result.view(np.uint32)
+        return bits
 
     return add
 

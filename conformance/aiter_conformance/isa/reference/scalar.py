@@ -1,7 +1,7 @@
 """Scalar arithmetic, compares and loads, on Python integers.
 
-Source: "AMD Instinct MI300 Instruction Set Architecture", section "Scalar ALU Operations" and the SOP1, SOP2, SOPK,
-SOPC and SMEM opcode tables.
+Source: "AMD Instinct MI300 Instruction Set Architecture", section "Scalar ALU Operations" and the SOP1, SOP2,
+SOPK, SOPC and SMEM opcode tables.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Vector integer and float32 arithmetic, lane by lane.
 
-Source: "AMD Instinct MI300 Instruction Set Architecture", VOP1, VOP2, VOP3A and VOP3P opcode tables; IEEE 754 for the
-float32 results. The kernels' MODE has IEEE and DX10_CLAMP off, so a maximum ignores a NaN operand.
+Source: "AMD Instinct MI300 Instruction Set Architecture", VOP1, VOP2, VOP3A and VOP3P opcode tables; IEEE 754
+for the float32 results. The kernels' MODE has IEEE and DX10_CLAMP off, so a maximum ignores a NaN operand.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ def _signed24(a: U32) -> Any:
 
 def _bit_field(a: U32, b: U32, c: U32) -> U32:
     width = c & _31
-    return a >> (b & _31) & ((np.uint32(1) << width) - np.uint32(1))
+    field: U32 = a >> (b & _31) & ((np.uint32(1) << width) - np.uint32(1))
+    return field
 
 
 def _permute_bytes(a: U32, b: U32, selector: U32) -> U32:
-    """v_perm_b32: bytes 0-3 are those of b, 4-7 those of a; 8-11 replicate a sign, 12 is 0, above 12 is 0xff."""
+    """Choices 0-3 are bytes of b, 4-7 of a; 8-11 replicate a sign, 12 is 0, above 12 is 0xff."""
     source = _wide(a) << np.uint64(32) | _wide(b)
     result = np.zeros_like(a)
     for byte in range(4):
@@ -81,10 +82,11 @@ _INTEGER: dict[Op, Callable[..., U32]] = {
 
 
 def fused_multiply_add(a: F32, b: F32, c: F32) -> F32:
-    """a * b + c with one rounding.
+    """A * b + c with one rounding.
 
-    The product is exact in float64. The sum is rounded to odd there (the last bit is set when bits were lost), which
-    makes the second rounding to float32 correct (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums").
+    The product is exact in float64. The sum is rounded to odd there (the last bit is set when bits were
+    lost), which makes the second rounding to float32 correct (Boldo and Melquiond, "Emulation of FMA and
+    correctly rounded sums").
     """
     product, addend = a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)
     total = product + addend

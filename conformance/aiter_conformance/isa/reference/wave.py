@@ -76,12 +76,12 @@ class Wave:
 
     @property
     def active(self) -> Mask:
-        """bool [64], exec by lane."""
+        """Bool [64], exec by lane."""
         return self.lane_mask(self.scalar64(Operand(Kind.SCALAR, EXEC, 2)))
 
     @staticmethod
     def lane_mask(bits: int) -> Mask:
-        """bool [64] from a 64-bit mask."""
+        """Bool [64] from a 64-bit mask."""
         return np.unpackbits(np.array([bits], "<u8").view(np.uint8), bitorder="little").astype(bool)
 
     def scalar32(self, operand: Operand) -> int:
@@ -100,9 +100,9 @@ class Wave:
             self.s[operand.value + i] = np.uint32(value >> 32 * i & 0xFFFFFFFF)
 
     def read(self, operand: Operand, part: int = 0) -> U32:
-        """uint32 [64]: register ``part`` of an operand, without modifiers; constants are the same in every part."""
+        """uint32 [64]: register ``part`` of an operand, without modifiers; a constant has one value."""
         if operand.kind is Kind.VECTOR:
-            return self.v[operand.value + part].copy()
+            return np.array(self.v[operand.value + part])
         if operand.kind is Kind.SCALAR:
             return np.full(LANES, self.s[operand.value + part])
         return np.full(LANES, operand.value & 0xFFFFFFFF, np.uint32)
@@ -152,6 +152,7 @@ class Wave:
 
 
 def destination_of(instruction: Instruction) -> Operand:
+    """The destination of an instruction that has one."""
     if instruction.destination is None:
         raise TypeError(f"{instruction.op.name} must have a destination (got none)")
     return instruction.destination
@@ -160,11 +161,12 @@ def destination_of(instruction: Instruction) -> Operand:
 def source_lanes(instruction: Instruction) -> npt.NDArray[np.uint32] | None:
     """[64] lane that source 0 of each lane comes from, None without DPP."""
     if "row_newbcast" in instruction.modifiers:
-        return LANE & ~np.uint32(15) | np.uint32(instruction.number("row_newbcast"))
+        return np.array(LANE & ~np.uint32(15) | np.uint32(instruction.number("row_newbcast")))
     if "quad_perm" in instruction.modifiers:
-        return LANE & ~np.uint32(3) | np.array(instruction.bits("quad_perm", 4), np.uint32)[LANE & 3]
+        quad = np.array(instruction.bits("quad_perm", 4), np.uint32)
+        return np.array(LANE & ~np.uint32(3) | quad[LANE & 3])
     if "row_half_mirror" in instruction.modifiers:
-        return LANE ^ np.uint32(7)
+        return np.array(LANE ^ np.uint32(7))
     return None
 
 

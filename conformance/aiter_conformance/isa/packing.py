@@ -1,0 +1,107 @@
+"""Packing the inputs of AITER's assembly MoE kernels: quantisation, sorted tokens, shuffled weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aiter_conformance.errors import UsageError
+
+F64 = npt.NDArray[np.float64]
+BLOCK = 128
+"""Side of a quantisation block of the blockscale kernels."""
+
+
+def shuffle(weight: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The (16, 16) weight layout of [E, N, K]: tiles of 16 rows by 16 bytes.
+
+    Raises:
+        UsageError: N is no multiple of 16, or K of 32.
+    """
+    experts, n, k = weight.shape
+    if n % 16 or k % 32:
+        raise UsageError(f"a shuffled weight must have N a multiple of 16, K of 32 (got {weight.shape})")
+    part = 16 // weight.dtype.itemsize
+    tiles = weight.reshape(experts, n // 16, 16, k // part, part).transpose(0, 1, 3, 2, 4)
+    return np.ascontiguousarray(tiles).reshape(experts, n, k)
+
+
+def sort_tokens(
+    ids: npt.NDArray[np.int64], weights: npt.NDArray[np.float32], experts: int, tile: int
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32], npt.NDArray[np.int32]]:
+    """Sorted ids, their router weights and the expert of each M block, from [tokens, topk] choices."""
+    tokens, topk = ids.shape
+    sorted_ids: list[int] = []
+    sorted_weights: list[float] = []
+    blocks: list[int] = []
+    for expert in range(experts):
+        chosen = [(t, j) for t in range(tokens) for j in range(topk) if ids[t, j] == expert]
+        padding = -len(chosen) % tile
+        sorted_ids += [j << 24 | t for t, j in chosen] + [topk << 24 | tokens] * padding
+        sorted_weights += [float(weights[t, j]) for t, j in chosen] + [0.0] * padding
+        blocks += [expert] * ((len(chosen) + padding) // tile)
+    return np.array(sorted_ids, np.int32), np.array(sorted_weights, np.float32), np.array(blocks, np.int32)
+
+
+@dataclass(frozen=True, slots=True)
+class Quantised:
+    """A quantised tensor.
+
+    Attributes:
+        codes: What the kernel reads.
+        scales: Scales as the kernel reads them; None without.
+        values: What they stand for, float64 in the shape of the codes.
+    """
+
+    codes: npt.NDArray[Any]
+    scales: npt.NDArray[np.float32] | None
+    values: F64
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiser:
+    """Quantisation to one format.
+
+    Attributes:
+        dtype: Format of the codes.
+        largest: Code that the largest element of a group is scaled to; None rounds without a scale.
+        truncates: Whether codes are rounded towards zero to an integer; False rounds to nearest even.
+    """
+
+    dtype: np.dtype[Any]
+    largest: float | None
+    truncates: bool = False
+
+    def _scaled(self, x: F64, amax: F64) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
+        if self.largest is None:
+            raise UsageError("a format without scales cannot be scaled (got largest None)")
+        # The kernels keep a group of zeros away from a scale of zero with this floor.
+        scale = (np.maximum(amax, 1e-6) / self.largest).astype(np.float32)
+        scaled = (x / scale).clip(-self.largest, self.largest)
+        if self.dtype.kind == "i":
+            scaled = np.trunc(scaled) if self.truncates else np.rint(scaled)
+        return scaled.astype(np.float32).astype(self.dtype), scale
+
+    def rows(self, x: F64) -> Quantised:
+        """One scale for each row of the last axis."""
+        if self.largest is None:
+            codes = x.astype(np.float32).astype(self.dtype)
+            return Quantised(codes, None, codes.astype(np.float64))
+        codes, scale = self._scaled(x, np.abs(x).max(-1, keepdims=True))
+        return Quantised(codes, scale[..., 0], codes.astype(np.float64) * scale)
+
+    def groups(self, x: F64, width: int) -> Quantised:
+        """One scale for each ``width`` elements of the last axis."""
+        found = self.rows(x.reshape(*x.shape[:-1], -1, width))
+        return Quantised(found.codes.reshape(x.shape), found.scales, found.values.reshape(x.shape))
+
+    def blocks(self, w: F64) -> Quantised:
+        """One scale for each block of 128 x 128 of a weight [E, N, K]."""
+        experts, n, k = w.shape
+        blocks = w.reshape(experts, n // BLOCK, BLOCK, k // BLOCK, BLOCK)
+        codes, scale = self._scaled(blocks, np.abs(blocks).max((2, 4), keepdims=True))
+        values = (codes.astype(np.float64) * scale).reshape(w.shape)
+        return Quantised(codes.reshape(w.shape), np.ascontiguousarray(scale[:, :, 0, :, 0]), values)
