@@ -8,7 +8,9 @@ of what is left are chosen by biased score and weighted by unbiased score.
 What this does and does not show. AITER's own operators run on AMD GPUs only, so in these checks they are
 simulated: it is shown that a subject calls the right operator with the right arguments, that it hands over
 the right columns, and that ids and weights of the whole path are those of the rule. That AITER's kernels
-follow the rule is not shown, nor what they do at ties or where biased scores are negative.
+follow the rule is not shown, nor what they do at ties. AITER's own torch references (``*_torch`` in
+aiter/ops/topk.py, v0.1.20.post1) agree with the rule where biased scores are positive; below zero they do not
+keep to it, for they give dropped groups the score 0.
 """
 
 from __future__ import annotations
