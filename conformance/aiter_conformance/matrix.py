@@ -6,7 +6,7 @@ A matrix is derived from evidence files alone, so that it can be rebuilt offline
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 
 from aiter_conformance import documents
@@ -100,6 +100,19 @@ def judge(seen: Observations) -> Verdict:
 
 
 @dataclass(frozen=True)
+class PeerState:
+    """What another subject does with a cell, its release left aside.
+
+    Attributes:
+        levels: The levels that were run with it, each with the way it ended.
+        message: What the strongest of them that did not pass said; None when all passed.
+    """
+
+    levels: dict[Level, str]
+    message: str | None
+
+
+@dataclass(frozen=True)
 class CellState:
     """What the matrix says of one cell.
 
@@ -112,6 +125,7 @@ class CellState:
         kernels: Kernel families that the release has for the cell, each with the number of sound code
             objects; 0 for a family that is compiled on first use.
         evidence: Records it rests on, as indices into the matrix's list.
+        peers: What other subjects do with the cell, by ``name@version``; the verdict does not rest on it.
     """
 
     verdict: Verdict
@@ -120,6 +134,7 @@ class CellState:
     message: str | None
     kernels: dict[str, int]
     evidence: tuple[int, ...]
+    peers: dict[str, PeerState] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -131,6 +146,7 @@ class Source:
         digest: ``sha256:...`` of the record.
         level: Its level.
         board: Its board.
+        subject: ``name@version`` of the subject that took part, or None.
         observed: The day of the observation.
     """
 
@@ -138,6 +154,7 @@ class Source:
     digest: str
     level: Level
     board: str
+    subject: str | None
     observed: str
 
 
@@ -157,9 +174,10 @@ def build(records: Iterable[Loaded], release: str, subject: str) -> Matrix:
     """Derive the matrix of a release from evidence.
 
     Args:
-        records: Any evidence; what is about other releases or subjects is left aside.
+        records: Any evidence; what is about other releases is left aside.
         release: Version of the release.
-        subject: ``name@version`` of the implementation.
+        subject: ``name@version`` of the implementation that the verdicts are about. What others do without a
+            release is shown beside it.
 
     Raises:
         UsageError: No evidence is about the release.
@@ -169,7 +187,7 @@ def build(records: Iterable[Loaded], release: str, subject: str) -> Matrix:
         r
         for r in records
         if (r.evidence.release is None or r.evidence.release.version == release)
-        and r.evidence.subject in (None, subject)
+        and (r.evidence.release is None or r.evidence.subject in (None, subject))
     ]
     identities = {r.evidence.release for r in used if r.evidence.release is not None}
     if not identities:
@@ -180,17 +198,24 @@ def build(records: Iterable[Loaded], release: str, subject: str) -> Matrix:
         msg = f"evidence of {release} must be about one artefact (got {found}): delete what is not meant"
         raise InfrastructureError(msg)
     sources = tuple(
-        Source(r.path, r.digest, r.evidence.level, r.evidence.board, r.evidence.observed) for r in used
+        Source(r.path, r.digest, r.evidence.level, r.evidence.board, r.evidence.subject, r.evidence.observed)
+        for r in used
     )
     cells = {}
     for cell in load_axes().cells():
         seen: dict[Level, list[Outcome]] = {}
+        peers: dict[str, dict[Level, list[Outcome]]] = {}
         evidence = []
         for index, record in enumerate(used):
-            if cell in record.evidence.outcomes:
-                seen.setdefault(record.evidence.level, []).append(record.evidence.outcomes[cell])
+            if cell not in record.evidence.outcomes:
+                continue
+            who, level = record.evidence.subject, record.evidence.level
+            by_level = seen if who in (None, subject) else peers.setdefault(str(who), {})
+            by_level.setdefault(level, []).append(record.evidence.outcomes[cell])
+            if by_level is seen:
                 evidence.append(index)
-        cells[cell] = _state(Observations(seen), tuple(evidence))
+        state = _state(Observations(seen), tuple(evidence))
+        cells[cell] = replace(state, peers={who: _peer_state(o) for who, o in sorted(peers.items())})
     return Matrix(
         release=identities.pop(),
         subject=subject,
@@ -221,6 +246,12 @@ def _state(seen: Observations, evidence: tuple[int, ...]) -> CellState:
     return CellState(verdict, levels, reason, because.message, kernels, evidence)
 
 
+def _peer_state(by_level: dict[Level, list[Outcome]]) -> PeerState:
+    worst = Observations(by_level).worst()
+    levels = {level: _combined(by_level[level]) for level in Level if level in by_level}
+    return PeerState(levels, None if worst is None else worst[1].message)
+
+
 def _combined(outcomes: list[Outcome]) -> str:
     """Return the way a level ended over several boards: the common one, or ``partial k/n``."""
     kinds = {outcome.kind for outcome in outcomes}
@@ -232,7 +263,9 @@ def _combined(outcomes: list[Outcome]) -> str:
 
 def to_json(matrix: Matrix) -> str:
     """Return the matrix as text, one line a cell; what is said of many cells is written once."""
-    because = list(dict.fromkeys((state.reason, state.message) for state in matrix.cells.values()))
+    said = [(state.reason, state.message) for state in matrix.cells.values()]
+    said += [(None, peer.message) for state in matrix.cells.values() for peer in state.peers.values()]
+    because = list(dict.fromkeys(said))
     return documents.render(
         {
             "schema": SCHEMA,
@@ -249,6 +282,10 @@ def to_json(matrix: Matrix) -> str:
                     "because": because.index((state.reason, state.message)),
                     "kernels": state.kernels,
                     "evidence": state.evidence,
+                    "peers": {
+                        who: {"levels": peer.levels, "because": because.index((None, peer.message))}
+                        for who, peer in state.peers.items()
+                    },
                 }
                 for cell, state in matrix.cells.items()
             ],
@@ -274,6 +311,13 @@ def from_json(text: str, source: str) -> Matrix:
             data["because"][item["because"]]["message"],
             item["kernels"],
             tuple(item["evidence"]),
+            {
+                who: PeerState(
+                    {Level(level): how for level, how in peer["levels"].items()},
+                    data["because"][peer["because"]]["message"],
+                )
+                for who, peer in item["peers"].items()
+            },
         )
         for item in data["cells"]
     }

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import importlib.util
 import os
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from importlib import metadata
 
 from aiter_conformance import __version__
@@ -22,32 +23,63 @@ VARIABLES = ("AITER_", "VLLM_ROCM_", "GPU_ARCHS", "CU_NUM")
 Progress = Callable[[str, int, int], None]
 
 
+# What needs no GPU and no compiler, in the order in which it is run.
+COLLECTED = (Level.DECLARED, Level.CONTRACT, Level.INVENTORY)
+
+
 def collect(
-    subject: Subject, release: Release | None = None, progress: Progress | None = None
+    subject: Subject,
+    release: Release | None = None,
+    *,
+    levels: Collection[Level] = COLLECTED,
+    progress: Progress | None = None,
 ) -> list[Evidence]:
-    """Observe every level that needs no GPU and no compiler, on every arch.
+    """Observe some levels on every arch.
 
     Args:
         subject: The implementation under test.
-        release: The release to look at, or None to look at the subject alone.
-        progress: Called with (what is read, done, in all) now and then.
+        release: The release to look at; None to look at the subject alone.
+        levels: Levels of `COLLECTED` to run; what is about a release needs one. Contract needs torch.
+        progress: Called with (what is done, how far, of how many) now and then.
 
     Raises:
         InfrastructureError: A file of the release cannot be read; nothing was observed then.
     """
     cells = load_axes().cells()
-    records = _per_arch(Level.DECLARED, declared.observe(subject, cells), subject=subject)
-    if release is not None:
+    records = []
+    if Level.DECLARED in levels:
+        records += _per_arch(Level.DECLARED, declared.observe(subject, cells), subject=subject)
+    if Level.CONTRACT in levels:
+        from aiter_conformance.levels import contract  # brings torch, which the other levels do without
+
+        accepted = contract.accepted(cells)
+        outcomes = {}
+        for number, cell in enumerate(accepted):
+            if progress is not None:
+                progress("cells against the contract", number, len(accepted))
+            outcomes[cell] = contract.observe_cell(subject, cell)
+        records += _per_arch(Level.CONTRACT, outcomes, subject=subject)
+    if Level.INVENTORY in levels and release is not None:
         advance = None if progress is None else lambda done, total: progress("code objects", done, total)
         facts = inventory.read_release(release, advance)
         findings = [
             Finding(f.code.value, f"{f.path}:{f.line}" if f.line else f.path, f.message)
             for f in facts.findings
         ]
-        records += _per_arch(
-            Level.INVENTORY, inventory.observe(facts, cells), release=release, findings=findings
-        )
+        observed = inventory.observe(facts, cells)
+        records += _per_arch(Level.INVENTORY, observed, release=release, findings=findings)
     return records
+
+
+def runnable(levels: Iterable[Level]) -> tuple[list[Level], list[str]]:
+    """Return the levels that can be run here, and one sentence for each that cannot."""
+    found, missing = [], []
+    for level in levels:
+        if level is Level.CONTRACT and importlib.util.find_spec("torch") is None:
+            missing.append("contract: NOT RUN, it needs torch")
+        else:
+            found.append(level)
+    return found, missing
 
 
 def _per_arch(

@@ -27,6 +27,11 @@ class Result(NamedTuple):
 
 Run = Callable[..., Result]
 
+# The level contract has tests of its own and takes long: most commands here do without it.
+QUICK = ("--level", "declared", "--level", "inventory")
+BUILD = ("matrix", "build", *QUICK)
+PUBLISH = ("matrix", "publish", *QUICK)
+
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
@@ -79,7 +84,7 @@ class TestExitCodes:
     def test_truncated_wheel_is_infrastructure(self, run: Run, wheel: Path, tmp_path: Path) -> None:
         """Half a wheel: code 3, one sentence, and nothing written."""
         wheel.write_bytes(wheel.read_bytes()[:1000])
-        result = run("matrix", "build", wheel, "--root", tmp_path / "out")
+        result = run(*BUILD, wheel, "--root", tmp_path / "out")
         assert result.code == 3
         assert result.err.startswith("error: ")
         assert not (tmp_path / "out").exists()
@@ -134,7 +139,7 @@ class TestMatrixBuildAndShow:
     def test_build_writes_below_build_only(self, run: Run, wheel: Path, tmp_path: Path) -> None:
         """Evidence for each level and arch, matrix and page, and nothing else."""
         root = tmp_path / "root"
-        assert run("matrix", "build", wheel, "--root", root).code == 0
+        assert run(*BUILD, wheel, "--root", root).code == 0
         archs = ("gfx942", "gfx950", "gfx1250")
         expected = {f"build/reports/0.1.99/inventory-{arch}.json" for arch in archs}
         expected |= {f"build/matrices/published/0.1.99/{name}" for name in ("matrix.json", "README.md")}
@@ -145,7 +150,7 @@ class TestMatrixBuildAndShow:
 
     def test_build_json_counts_every_cell(self, run: Run, wheel: Path, tmp_path: Path) -> None:
         """Each arch has 8 x 12 x 2 cells."""
-        document = json.loads(run("matrix", "build", wheel, "--root", tmp_path, "--json").out)
+        document = json.loads(run(*BUILD, wheel, "--root", tmp_path, "--json").out)
         assert {arch: sum(counts.values()) for arch, counts in document["cells"].items()} == {
             "gfx942": 192,
             "gfx950": 192,
@@ -154,7 +159,7 @@ class TestMatrixBuildAndShow:
 
     def test_show_chooses_cells(self, run: Run, wheel: Path, tmp_path: Path) -> None:
         """The options choose; a conflict is code 1, and --json has the same cells."""
-        run("matrix", "build", wheel, "--root", tmp_path)
+        run(*BUILD, wheel, "--root", tmp_path)
         options = ("--root", tmp_path, "--arch", "gfx950", "--scheme", "bf16", "--activation", "situ")
         result = run("matrix", "show", *options)
         assert result.code == 1
@@ -168,7 +173,7 @@ class TestMatrixBuildAndShow:
 
     def test_show_without_conflict_is_good(self, run: Run, wheel: Path, tmp_path: Path) -> None:
         """A refusal with a reason is no conflict: code 0."""
-        run("matrix", "build", wheel, "--root", tmp_path)
+        run(*BUILD, wheel, "--root", tmp_path)
         result = run("matrix", "show", "0.1.99", "--root", tmp_path, "--verdict", "unsupported")
         assert result.code == 0
         assert {"unsupported", "conflict"} & set(result.out.split()) == {"unsupported"}
@@ -180,7 +185,7 @@ class TestMatrixBuildAndShow:
 
     def test_show_names_the_versions_that_there_are(self, run: Run, wheel: Path, tmp_path: Path) -> None:
         """A version that is not there: the message lists those that are."""
-        run("matrix", "build", wheel, "--root", tmp_path)
+        run(*BUILD, wheel, "--root", tmp_path)
         result = run("matrix", "show", "0.2.0", "--root", tmp_path)
         assert result.code == 2
         assert "VERSION must be one of 0.1.99 (got '0.2.0')" in result.err
@@ -191,7 +196,7 @@ class TestPublishAndCheck:
 
     def test_what_is_published_can_be_rebuilt(self, run: Run, wheel: Path, checkout: Path) -> None:
         """Publishing and checking agree; the evidence is in reports/."""
-        assert run("matrix", "publish", wheel, "--root", checkout).code == 0
+        assert run(*PUBLISH, wheel, "--root", checkout).code == 0
         assert (checkout / "reports" / "0.1.99" / "inventory-gfx950.json").is_file()
         result = run("matrix", "check", "--root", checkout)
         assert result.code == 0
@@ -200,7 +205,7 @@ class TestPublishAndCheck:
     @pytest.mark.parametrize("name", ["matrix.json", "README.md"])
     def test_an_edited_file_is_seen(self, run: Run, wheel: Path, checkout: Path, name: str) -> None:
         """One changed word in a published file: code 1, and the line is shown."""
-        run("matrix", "publish", wheel, "--root", checkout)
+        run(*PUBLISH, wheel, "--root", checkout)
         path = checkout / "matrices" / "published" / "0.1.99" / name
         path.write_text(path.read_text(encoding="utf-8").replace("conflict", "declared", 1), encoding="utf-8")
         result = run("matrix", "check", "--root", checkout)
@@ -210,7 +215,7 @@ class TestPublishAndCheck:
 
     def test_edited_evidence_is_seen(self, run: Run, wheel: Path, checkout: Path) -> None:
         """Evidence that no longer gives the published verdicts: code 1."""
-        run("matrix", "publish", wheel, "--root", checkout)
+        run(*PUBLISH, wheel, "--root", checkout)
         path = checkout / "reports" / "0.1.99" / "inventory-gfx950.json"
         text = path.read_text(encoding="utf-8")
         path.write_text(text.replace("2026", "2025").replace('"fail"', '"crash"', 1), encoding="utf-8")
@@ -223,7 +228,7 @@ class TestPublishAndCheck:
 
     def test_outside_a_checkout_is_usage(self, run: Run, wheel: Path, tmp_path: Path) -> None:
         """Nothing is published into a folder that is no checkout."""
-        result = run("matrix", "publish", wheel, "--root", tmp_path)
+        result = run(*PUBLISH, wheel, "--root", tmp_path)
         assert result.code == 2
         assert "must be a checkout" in result.err
 
@@ -237,7 +242,7 @@ class TestFindMatrix:
         for version in versions:
             folder = tmp_path / version
             folder.mkdir()
-            run("matrix", "build", write_wheel(folder, sample_files(version), version), "--root", tmp_path)
+            run(*BUILD, write_wheel(folder, sample_files(version), version), "--root", tmp_path)
         found, _ = store.find_matrix(tmp_path, None)
         assert isinstance(found, matrix.Matrix)
         assert found.release.version == "0.1.20.post1"

@@ -11,7 +11,7 @@ from aiter_conformance import matrix
 from aiter_conformance.axes import Cell, load_axes, spec_dir
 from aiter_conformance.errors import InfrastructureError, UsageError
 from aiter_conformance.evidence import Evidence, Level, Loaded, ReleaseId
-from aiter_conformance.matrix import Observations, Verdict, build, judge
+from aiter_conformance.matrix import Observations, PeerState, Verdict, build, judge
 from aiter_conformance.outcome import Kind, Outcome, Reason
 
 PASS = Outcome(Kind.PASS)
@@ -116,8 +116,8 @@ class TestBuild:
         assert list(cells) == load_axes().cells()
         assert cells[Cell("gfx942", "bf16", "silu", "out")].verdict is Verdict.UNKNOWN
 
-    def test_other_subjects_and_releases_are_left_aside(self) -> None:
-        """What is about another subject or release changes nothing."""
+    def test_other_subjects_and_releases_do_not_decide(self) -> None:
+        """Another release is left aside; another subject stands beside the verdict, which is not its own."""
         other_release = replace(RELEASE, version="0.1.8")
         records = [
             record(Level.DECLARED, REFUSED, subject="vllm@0.33.0"),
@@ -125,8 +125,11 @@ class TestBuild:
             record(Level.INVENTORY, PASS),
         ]
         built = build(records, "0.1.7", "impl@0.1.0")
-        assert built.cells[CELL].levels == {Level.INVENTORY: "pass"}
-        assert len(built.sources) == 1
+        state = built.cells[CELL]
+        assert (state.verdict, state.levels) == (Verdict.UNKNOWN, {Level.INVENTORY: "pass"})
+        assert state.peers == {"vllm@0.33.0": PeerState({Level.DECLARED: "refused"}, "no")}
+        assert [source.subject for source in built.sources] == ["vllm@0.33.0", None]
+        assert state.evidence == (1,)
 
     def test_says_why_a_stronger_level_was_not_run(self) -> None:
         """A cell with nothing against it tells what could not be shown, and the kernels that it has."""
@@ -161,7 +164,12 @@ class TestJson:
 
     def test_round_trip(self) -> None:
         """A matrix survives being written and read."""
-        built = build([record(Level.DECLARED, PASS), record(Level.INVENTORY, FAIL)], "0.1.7", "impl@0.1.0")
+        records = [
+            record(Level.DECLARED, PASS),
+            record(Level.DECLARED, REFUSED, subject="vllm@0.33.0"),
+            record(Level.INVENTORY, FAIL),
+        ]
+        built = build(records, "0.1.7", "impl@0.1.0")
         assert matrix.from_json(matrix.to_json(built), "x") == built
 
     def test_schema_and_code_know_the_same_words(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from aiter_conformance.axes import Cell, load_axes
 from aiter_conformance.evidence import Finding, Level, ReleaseId
-from aiter_conformance.matrix import CellState, Matrix, Source, Verdict
+from aiter_conformance.matrix import CellState, Matrix, PeerState, Source, Verdict
 from aiter_conformance.publish import page
 from aiter_conformance.publish.tables import count_verdicts, level_words, never_run, rows
 
@@ -43,8 +43,17 @@ def matrix() -> Matrix:
         cells[Cell("gfx950", "bf16", activation, "out")] = DECLARED
         cells[Cell("gfx950", "bf16", activation, "in")] = LACKING
     sources = (
-        Source("s/declared-gfx950.json", "sha256:" + "1" * 64, Level.DECLARED, "gfx950", "2026-01-02"),
-        Source("r/inventory-gfx950.json", "sha256:" + "2" * 64, Level.INVENTORY, "gfx950", "2026-01-03"),
+        Source(
+            "s/declared-gfx950.json",
+            "sha256:" + "1" * 64,
+            Level.DECLARED,
+            "gfx950",
+            "impl@0.1.0",
+            "2026-01-02",
+        ),
+        Source(
+            "r/inventory-gfx950.json", "sha256:" + "2" * 64, Level.INVENTORY, "gfx950", None, "2026-01-03"
+        ),
     )
     findings = (Finding("wrong-arch", "hsa/gfx950/a.csv:3", "It is for gfx942."),)
     release = ReleaseId("0.1.7", "sha256:" + "0" * 64, "wheel")
@@ -138,6 +147,23 @@ class TestPage:
     def test_glance_shows_both_places_of_the_router_weight(self, matrix: Matrix) -> None:
         """Where the two verdicts differ both are shown, the output's first."""
         assert "declared / conflict" in page.render(matrix, AXES)
+
+    def test_another_subject_has_a_section_of_its_own(self, matrix: Matrix) -> None:
+        """What a second subject does is shown apart, and what it refuses is left out there."""
+        cell, refused = Cell("gfx950", "bf16", "silu", "out"), Cell("gfx950", "bf16", "relu2", "out")
+        peers = {
+            cell: {
+                "vllm@1": PeerState({Level.DECLARED: "pass", Level.CONTRACT: "fail"}, "Known: bias-dropped.")
+            },
+            refused: {"vllm@1": PeerState({Level.DECLARED: "refused"}, "never mind")},
+        }
+        cells = matrix.cells | {c: replace(matrix.cells[c], peers=p) for c, p in peers.items()}
+        text = page.render(replace(matrix, cells=cells), AXES)
+        section = text.split("## vllm@1, held against the same contract")[1].split("\n## ")[0]
+        assert (
+            "| gfx950 | bf16 | silu | output | declared yes, contract no | Known: bias-dropped. |" in section
+        )
+        assert "never mind" not in section
 
     def test_findings_are_listed(self, matrix: Matrix) -> None:
         """A finding in the release is on its page; a release without says so."""

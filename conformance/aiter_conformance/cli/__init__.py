@@ -12,6 +12,7 @@ import click
 
 from aiter_conformance import __version__
 from aiter_conformance.cli.doctor import doctor_command
+from aiter_conformance.cli.evidence import evidence_group
 from aiter_conformance.cli.matrix import matrix_group
 from aiter_conformance.cli.release import release_group
 from aiter_conformance.errors import HarnessError, InfrastructureError
@@ -28,6 +29,7 @@ def cli() -> None:
 
 
 cli.add_command(doctor_command)
+cli.add_command(evidence_group)
 cli.add_command(matrix_group)
 cli.add_command(release_group)
 

@@ -11,11 +11,12 @@ import click
 from aiter_conformance import evidence, store, subjects
 from aiter_conformance.axes import ROUTERS, load_axes
 from aiter_conformance.cli.output import json_option, print_json, print_table, progress
+from aiter_conformance.evidence import Level
 from aiter_conformance.matrix import Matrix, Verdict
 from aiter_conformance.publish.page import why
 from aiter_conformance.publish.tables import ROUTER_WORDS, count_verdicts, level_words, rows
 from aiter_conformance.release.artefact import open_release
-from aiter_conformance.runner import collect
+from aiter_conformance.runner import COLLECTED, collect, runnable
 
 root_option = click.option(
     "--root",
@@ -31,6 +32,15 @@ subject_option = click.option(
     show_default=True,
     help="Implementation that is asked what it declares.",
 )
+level_option = click.option(
+    "--level",
+    "levels",
+    multiple=True,
+    type=click.Choice([level.value for level in COLLECTED]),
+    default=[level.value for level in COLLECTED],
+    show_default=True,
+    help="Level to observe; may be given several times.",
+)
 
 
 @click.group("matrix")
@@ -41,33 +51,38 @@ def matrix_group() -> None:
 @matrix_group.command()
 @click.argument("release_text", metavar="RELEASE")
 @subject_option
+@level_option
 @root_option
 @json_option
-def build(release_text: str, subject_name: str, root: Path, as_json: bool) -> None:
+def build(release_text: str, subject_name: str, levels: tuple[str, ...], root: Path, as_json: bool) -> None:
     """Observe RELEASE and build its matrix under build/; nothing else is written.
 
     The exit code says whether a matrix was built, not whether it is good: that is for `matrix show`.
     """
-    built = _observe(release_text, subject_name, store.build_place(root))
+    built = _observe(release_text, subject_name, store.build_place(root), levels)
     _report(built, as_json)
 
 
 @matrix_group.command()
 @click.argument("release_text", metavar="RELEASE")
 @subject_option
+@level_option
 @root_option
 @json_option
-def publish(release_text: str, subject_name: str, root: Path, as_json: bool) -> None:
+def publish(release_text: str, subject_name: str, levels: tuple[str, ...], root: Path, as_json: bool) -> None:
     """Observe RELEASE and write evidence and matrix into the checkout, to be committed."""
     place = store.checkout_place(root)
-    published = _observe(release_text, subject_name, place)
+    published = _observe(release_text, subject_name, place, levels)
     _report(published, as_json)
 
 
-def _observe(release_text: str, subject_name: str, place: store.Place) -> Matrix:
+def _observe(release_text: str, subject_name: str, place: store.Place, levels: tuple[str, ...]) -> Matrix:
+    possible, missing = runnable(Level(level) for level in levels)
+    for sentence in missing:
+        click.echo(sentence, err=True)
     with open_release(release_text) as opened, progress() as advance:
         subject = subjects.load_subject(subject_name)
-        records = collect(subject, opened, advance)
+        records = collect(subject, opened, levels=possible, progress=advance)
         for record in records:
             evidence.write(record, place.reports)
         return store.write_matrix(place, opened.version, f"{subject.name}@{subject.version}")

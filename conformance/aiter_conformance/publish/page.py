@@ -15,6 +15,8 @@ from aiter_conformance.publish.tables import (
     count_verdicts,
     level_words,
     never_run,
+    peer_rows,
+    peers,
     rows,
 )
 
@@ -29,6 +31,7 @@ def render(matrix: Matrix, axes: Axes) -> str:
         _how_strong(matrix),
         _at_a_glance(matrix, axes),
         *(_arch(matrix, axes, arch) for arch in axes.archs),
+        *(_peer(matrix, axes, peer) for peer in peers(matrix)),
         _findings(matrix),
         _words(),
         _evidence(matrix),
@@ -131,6 +134,28 @@ def _arch(matrix: Matrix, axes: Axes, arch: str) -> str:
     return f"## {arch}\n\n{axes.archs[arch].title}.\n\n{_table(header, body)}"
 
 
+def _peer(matrix: Matrix, axes: Axes, peer: str) -> str:
+    body = [
+        [
+            row.arch,
+            row.scheme,
+            ", ".join(row.activations),
+            ", ".join(ROUTER_WORDS[router] for router in row.routers),
+            level_words(row.state),
+            row.state.message or "-",
+        ]
+        for row in peer_rows(matrix, axes, peer)
+        if row.state.message is None or row.state.levels.get(Level.DECLARED) != "refused"
+    ]
+    header = ["arch", "scheme", "activations", "router weight on", "levels", "differences"]
+    return (
+        f"## {peer}, held against the same contract\n\n"
+        "What this subject does by itself, whatever the release; the verdicts above do not rest on it. Cells "
+        "that it refuses are left out. The differences are explained, with a script for each, in "
+        f"[reports/findings](../../../reports/findings).\n\n{_table(header, body)}"
+    )
+
+
 def why(state: CellState) -> str:
     """Return what stands behind a verdict: the reason, and the kernels that the release has."""
     said = [state.message.rstrip(".") + "."] if state.message else []
@@ -168,9 +193,10 @@ def _evidence(matrix: Matrix) -> str:
             f'<a id="e{number}"></a>E{number}',
             source.level.value,
             source.board,
+            source.subject or "-",
             source.observed,
             f"[{source.path}](../../../reports/{source.path})",
         ]
         for number, source in enumerate(matrix.sources, start=1)
     ]
-    return "## Evidence\n\n" + _table(["", "level", "board", "observed", "record"], body)
+    return "## Evidence\n\n" + _table(["", "level", "board", "subject", "observed", "record"], body)

@@ -49,7 +49,7 @@ def _rows_of_scheme(matrix: Matrix, axes: Axes, arch: str, scheme: str, chosen: 
     for activation in axes.activations:
         cells = {router: Cell(arch, scheme, activation, router) for router in ROUTERS}
         states = {
-            router: _unnamed(matrix.cells[cell], activation)
+            router: replace(_unnamed(matrix.cells[cell], activation), peers={})
             for router, cell in cells.items()
             if cell in chosen
         }
@@ -94,7 +94,22 @@ def count_verdicts(matrix: Matrix, arch: str) -> dict[Verdict, int]:
     return {verdict: count for verdict, count in counts.items() if count}
 
 
+def peers(matrix: Matrix) -> list[str]:
+    """Return the other subjects that the matrix knows, sorted."""
+    return sorted({who for state in matrix.cells.values() for who in state.peers})
+
+
+def peer_rows(matrix: Matrix, axes: Axes, peer: str) -> list[Row]:
+    """Return the rows that show what another subject does, for the cells that it was asked about."""
+    asked = {cell: state.peers[peer] for cell, state in matrix.cells.items() if peer in state.peers}
+    states = {
+        cell: CellState(Verdict.UNKNOWN, state.levels, None, state.message, {}, ())
+        for cell, state in asked.items()
+    }
+    return rows(replace(matrix, cells=states), axes, states)
+
+
 def never_run(matrix: Matrix) -> list[Level]:
     """Return the levels of which the matrix holds no record at all, weakest first."""
-    run = {source.level for source in matrix.sources}
+    run = {source.level for source in matrix.sources if source.subject in (None, matrix.subject)}
     return [level for level in Level if level not in run]

@@ -1,0 +1,52 @@
+"""``evidence collect``: what a subject does by itself, whatever the release."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from aiter_conformance import evidence, store, subjects
+from aiter_conformance.cli.matrix import root_option, subject_option
+from aiter_conformance.cli.output import json_option, print_json, progress
+from aiter_conformance.evidence import Level
+from aiter_conformance.outcome import Kind
+from aiter_conformance.runner import collect, runnable
+
+
+@click.group("evidence")
+def evidence_group() -> None:
+    """Collect evidence."""
+
+
+@evidence_group.command("collect")
+@subject_option
+@click.option("--publish", is_flag=True, help="Write into reports/ of the checkout instead of build/.")
+@root_option
+@json_option
+def collect_command(subject_name: str, publish: bool, root: Path, as_json: bool) -> int:
+    """Observe what a subject declares and calls, on every arch, and write the evidence.
+
+    Exit code 1 if the subject does not meet the contract somewhere, 3 if nothing could be run.
+    """
+    place = store.checkout_place(root) if publish else store.build_place(root)
+    levels, missing = runnable((Level.DECLARED, Level.CONTRACT))
+    for sentence in missing:
+        click.echo(sentence, err=True)
+    subject = subjects.load_subject(subject_name)
+    with progress() as advance:
+        records = collect(subject, levels=levels, progress=advance)
+    written = [
+        {
+            "record": evidence.write(record, place.reports).relative_to(place.reports).as_posix(),
+            "failed": sum(outcome.kind is Kind.FAIL for outcome in record.outcomes.values()),
+            "cells": len(record.outcomes),
+        }
+        for record in records
+    ]
+    if as_json:
+        print_json(written)
+    else:
+        for item in written:
+            click.echo(f"{item['record']}: {item['cells']} cells, {item['failed']} not as the contract says")
+    return int(any(item["failed"] for item in written))

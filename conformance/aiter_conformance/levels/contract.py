@@ -1,0 +1,78 @@
+"""Level contract: whether the leaf makes exactly the kernel call that the contract asks for, on each cell.
+
+Every cell that the contract accepts is applied under a recorder with all deployments and pads, and with
+every change of a single argument. Needs torch.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from aiter_conformance import contract
+from aiter_conformance.axes import Cell
+from aiter_conformance.checks.contract_call import (
+    PADS,
+    PARALLEL,
+    apply_leaf,
+    compare_apply,
+    variations,
+)
+from aiter_conformance.checks.report import Report
+from aiter_conformance.expected_call import CallInput
+from aiter_conformance.outcome import Kind, Outcome, Reason
+from aiter_conformance.protocols import ParallelSpec, Subject
+
+
+def accepted(cells: Iterable[Cell]) -> list[Cell]:
+    """Return the cells that the contract accepts; the others have no call to look at."""
+    return [cell for cell in cells if contract.declaration(cell).kind is Kind.PASS]
+
+
+def observe_cell(subject: Subject, cell: Cell) -> Outcome:
+    """Return whether every call that the subject makes for an accepted cell is exact.
+
+    Where only listed differences of the subject show the cell fails too: the contract is not met there.
+    """
+    report = Report()
+    cases = 0
+    for given, deployment in _cases(cell):
+        compare_apply(report, subject, given, apply_leaf(subject, given, deployment, arch=cell.arch))
+        cases += 1
+    if not report.mismatches:
+        return Outcome(Kind.PASS, details={"cases": cases})
+    listed = sorted(report.known(subject))
+    unlisted = [m for m in report.mismatches if m.difference not in listed]
+    if unlisted:
+        message = f"{len(unlisted)} of {report.compared} comparisons differ, the first: {unlisted[0]}"
+    else:
+        message = f"Known differences show here: {', '.join(listed)}."
+    return Outcome(Kind.FAIL, Reason.CALL_DIFFERS, message, {"cases": cases, "differences": listed})
+
+
+def _cases(cell: Cell) -> Iterator[tuple[CallInput, ParallelSpec | None]]:
+    situ: dict[str, Any] = {"beta": 4.0, "linear_beta": 25.0} if cell.activation == "situ" else {}
+    plain = CallInput(
+        scheme=cell.scheme,
+        activation=cell.activation,
+        router=cell.router,
+        topk=1 if cell.router == "in" else 2,
+        **situ,
+    )
+    for (deployment, tp), (hidden, intermediate, override) in itertools.product(PARALLEL.values(), PADS):
+        pads: dict[str, Any] = {
+            "hidden_pad": hidden,
+            "intermediate_pad": intermediate,
+            "intermediate_pad_given": override,
+        }
+        yield replace(plain, tp=tp, **pads), deployment
+    for change in _changes(cell.scheme):
+        yield replace(plain, **change), None
+
+
+@cache
+def _changes(scheme: str) -> list[dict[str, Any]]:
+    return list(variations(scheme))

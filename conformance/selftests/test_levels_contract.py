@@ -1,0 +1,56 @@
+"""Level contract: an exact call passes, and one planted fault anywhere in it fails the cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import aiter_moe.dispatch
+from aiter_conformance import contract
+from aiter_conformance.axes import Cell, load_axes
+from aiter_conformance.levels.contract import accepted, observe_cell
+from aiter_conformance.outcome import Kind, Reason
+from aiter_conformance.subjects import load_subject
+
+CELL = Cell("gfx950", "mxfp4-w4a16", "swigluoai", "out")
+
+
+def test_accepted_cells_are_those_of_the_contract() -> None:
+    """A cell is looked at exactly when the contract lets the leaf accept it."""
+    cells = load_axes().cells()
+    refused = set(cells) - set(accepted(cells))
+    assert all(contract.declaration(cell).kind is Kind.REFUSED for cell in refused)
+    assert CELL not in refused
+
+
+def test_impl_makes_the_exact_calls() -> None:
+    """A cell of this project's implementation passes, and says on how many cases."""
+    outcome = observe_cell(load_subject("impl"), CELL)
+    assert outcome.kind is Kind.PASS
+    assert outcome.details["cases"] > 50
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda hidden, intermediate: (hidden, 2 * intermediate),
+        lambda hidden, intermediate: (hidden, intermediate // 2),
+        lambda hidden, intermediate: (intermediate, hidden),
+    ],
+    ids=["doubled twice", "never doubled", "swapped"],
+)
+def test_a_wrong_pad_fails_the_cell(
+    fault: Callable[[int, int], tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pads that are not what the contract asks for are seen."""
+    sound = aiter_moe.dispatch.aiter_moe_pads
+
+    def wrong(*arguments: Any, **named: Any) -> tuple[int, int]:
+        return fault(*sound(*arguments, **named))
+
+    monkeypatch.setattr(aiter_moe.dispatch, "aiter_moe_pads", wrong)
+    outcome = observe_cell(load_subject("impl"), CELL)
+    assert (outcome.kind, outcome.reason) == (Kind.FAIL, Reason.CALL_DIFFERS)
+    assert "pad" in str(outcome.message)
