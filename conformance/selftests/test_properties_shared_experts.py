@@ -120,6 +120,11 @@ FAULTS = (
         {"inject_shared_expert_weights": called_with(lambda a: [*a[:4], None])},
     ),
     Fault(
+        "the gates are looked at",
+        lambda s: checks.check_injection(s, NARROW),
+        {"inject_shared_expert_weights": called_with(lambda a: a if a[4].sum() else [])},
+    ),
+    Fault(
         "the gates of the last rows are taken",
         lambda s: checks.check_injection(s, replace(NARROW, spare_gates=1)),
         {"inject_shared_expert_weights": called_with(lambda a: [*a[:4], a[4][1:]])},

@@ -187,6 +187,11 @@ FAULTS = (
         {"rocm_aiter_grouped_topk": called_with(lambda a: [*a[:3], False, *a[4:]])},
     ),
     Fault(
+        "the logits are looked at",
+        lambda s: checks.check_routing_by_rule(s, ROUTING),
+        {"rocm_aiter_grouped_topk": called_with(lambda a: a if a[1].isfinite().all() else [])},
+    ),
+    Fault(
         "the scaling factor is dropped",
         lambda s: checks.check_routing_by_rule(s, ROUTING),
         {"rocm_aiter_grouped_topk": called_with(lambda a: [*a[:7], 1.0, *a[8:]])},

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from aiter_conformance.checks.report import Report
 from aiter_conformance.protocols import Subject
@@ -107,3 +108,21 @@ class Untouched:
         now = self._now()
         written = [name for name in self._tensors if now[name] != self._before[name]]
         report.compare(f"{where}: tensors that were written to", [], written, difference)
+
+
+class Reads(TorchDispatchMode):
+    """Notes each operation that hands a value of a tensor to the host, or makes a shape of it."""
+
+    OPERATIONS = frozenset(
+        {"_local_scalar_dense", "equal", "is_nonzero", "masked_select", "nonzero", "_unique2"}
+    )
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        if name in self.OPERATIONS:
+            self.seen.append(name)
+        return func(*args, **(kwargs or {}))

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from aiter_conformance.checks.properties import (
+    Reads,
     Untouched,
     compare_refusal,
     compare_tensors,
@@ -113,24 +113,6 @@ def check_local_tokens(subject: Subject, case: LeafCase) -> Report:
     return report
 
 
-class _Reads(TorchDispatchMode):
-    """Notes each operation that hands a value of a tensor to the host, or makes a shape of it."""
-
-    OPERATIONS = frozenset(
-        {"_local_scalar_dense", "equal", "is_nonzero", "masked_select", "nonzero", "_unique2"}
-    )
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.seen: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func.overloadpacket.__name__
-        if name in self.OPERATIONS:
-            self.seen.append(name)
-        return func(*args, **(kwargs or {}))
-
-
 def check_without_values(subject: Subject, case: LeafCase) -> Report:
     """Nothing that ``apply`` does depends on the value of a tensor: no synchronisation, no shape of data.
 
@@ -139,7 +121,7 @@ def check_without_values(subject: Subject, case: LeafCase) -> Report:
     """
     report = Report()
     where = f"apply of {case}"
-    with _Reads() as reads:
+    with Reads() as reads:
         run = run_leaf(subject, case)
     run.compare_one_call(report, where, entry_of(case))
     report.compare(f"{where}: operations that read a value", [], reads.seen)

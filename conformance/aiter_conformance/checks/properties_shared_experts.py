@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from aiter_conformance.checks.properties import (
+    Reads,
     Untouched,
     compare_refusal,
     compare_tensors,
@@ -253,7 +254,9 @@ def check_injection(subject: Subject, injection: Injection) -> Report:
             # The sentinel column of EP, the last one, is not among these.
             into[0][:, topk : topk + buffers.n_shared_experts] = gates[:tokens]
         inputs = Untouched({} if injection.wide else {"topk_weights": given[0], "topk_ids": given[1]})
-        answer = inject(subject, injection, given)
+        with Reads() as reads:
+            answer = inject(subject, injection, given)
+        report.compare(f"{where}: operations that read a value", [], reads.seen)
         homes = given if injection.wide else (pair[0][:tokens], pair[1][:tokens])
         for name, wanted, got, home in zip(("weights", "ids"), into, answer, homes, strict=True):
             compare_tensors(report, f"{where}: {name}", wanted, got)

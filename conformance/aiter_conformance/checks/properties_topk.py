@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from aiter_conformance.checks.properties import (
+    Reads,
     Untouched,
     compare_refusal,
     compare_tensors,
@@ -126,7 +127,9 @@ def check_routing_by_rule(subject: Subject, routing: Routing) -> Report:
         inputs = Untouched({"gating_output": logits, "e_score_correction_bias": bias})
         if pair is not None:
             poison(pair)
-        weights, ids = _call(subject, routing, logits, bias)
+        with Reads() as reads:
+            weights, ids = _call(subject, routing, logits, bias)
+        report.compare(f"{where}: operations that read a value", [], reads.seen)
         inputs.compare(report, where)
     _compare_operator(report, where, routing, found.calls, logits)
     if pair is not None:
