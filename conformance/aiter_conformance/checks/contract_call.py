@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -93,13 +94,19 @@ class Applied:
     error: Exception | None
 
 
+def ramp(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Return distinct values in (0, 1], the same at every call."""
+    count = math.prod(shape)
+    return (torch.arange(1, count + 1) / max(count, 1)).reshape(shape).to(dtype)
+
+
 def _tensors(given: CallInput) -> dict[str, torch.Tensor]:
     """Make the inputs of an apply; large weights are one element seen many times."""
     weight = torch.zeros(1, dtype=torch.uint8)
     made: dict[str, torch.Tensor] = {
         "w1": weight.expand(EXPERTS, 2 * INTERMEDIATE, HIDDEN),
         "w2": weight.expand(EXPERTS, HIDDEN, INTERMEDIATE),
-        "topk_weights": torch.rand(
+        "topk_weights": ramp(
             TOKENS, given.topk, dtype=torch.bfloat16 if given.cast_router else torch.float32
         ),
         "topk_ids": (torch.arange(TOKENS * given.topk) % EXPERTS)
@@ -120,7 +127,7 @@ def _tensors(given: CallInput) -> dict[str, torch.Tensor]:
             getattr(torch, FP4X2)
         )
     else:
-        made["hidden_states"] = torch.rand(TOKENS, HIDDEN).to(getattr(torch, given.input_dtype))
+        made["hidden_states"] = ramp(TOKENS, HIDDEN, dtype=getattr(torch, given.input_dtype))
     return made
 
 

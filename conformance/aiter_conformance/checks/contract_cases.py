@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 
 from aiter_conformance.axes import ROUTERS, Router
-from aiter_conformance.checks.contract_call import EXPERTS, HIDDEN, SCHEMES, Applied, apply_leaf
+from aiter_conformance.checks.contract_call import EXPERTS, HIDDEN, SCHEMES, Applied, apply_leaf, ramp
 from aiter_conformance.checks.properties import compare_refusal
 from aiter_conformance.checks.report import Report
 from aiter_conformance.contract import ACCEPTED_ACTIVATIONS, leaf_of_scheme
@@ -79,7 +79,8 @@ def expert_token_counts(subject: Subject) -> Report:
     """vllm-project/vllm#53261 (C5): counts per expert are not a row count, and neither is their sum."""
     report = Report()
     tokens = 8
-    for scheme, counts in itertools.product(SCHEMES, ([0, 5, 3, 0], [8, 0], [3, 3, 2, 0, 0, 0, 0, 0])):
+    # The reported counts, whose sum is by chance the number of tokens, and others whose sum is not.
+    for scheme, counts in itertools.product(SCHEMES, ([0, 5, 3, 0], [0, 10, 6, 0], [3, 1], [16, 0])):
         given = CallInput(scheme=scheme, metadata="vector")
         tensors = {**_routed(tokens, 2), "expert_num_tokens": torch.tensor(counts, dtype=torch.int32)}
         applied = apply_leaf(subject, given, tensors=tensors)
@@ -96,8 +97,8 @@ def expert_token_counts(subject: Subject) -> Report:
 
 def _routed(tokens: int, topk: int) -> dict[str, torch.Tensor]:
     return {
-        "hidden_states": torch.rand(tokens, HIDDEN).to(torch.bfloat16),
-        "topk_weights": torch.rand(tokens, topk),
+        "hidden_states": ramp(tokens, HIDDEN, dtype=torch.bfloat16),
+        "topk_weights": ramp(tokens, topk),
         "topk_ids": (torch.arange(tokens * topk, dtype=torch.int32) % EXPERTS).reshape(tokens, topk),
         "a1q_scale": torch.ones(tokens, 1),
     }
@@ -200,7 +201,7 @@ def too_many_tokens(subject: Subject) -> Report:
         with subject.environment("gfx950", fusion, installed=simulate(FUTURE)):
             api = subject.api
             api.init_aiter_topK_meta_data(8, 1, 2, 0, 1, 1.0, rows, is_ep)
-            weights, ids = torch.rand(tokens, 2), torch.zeros(tokens, 2, dtype=torch.int32)
+            weights, ids = ramp(tokens, 2), torch.zeros(tokens, 2, dtype=torch.int32)
             compare_refusal(
                 report,
                 subject,
