@@ -119,4 +119,9 @@ def _instance(generated: _Generated, stage: str, arguments: dict[str, Any]) -> d
         return made | {"error": str(error)}
     except HeuristicsError as error:
         return made | {"unreadable": str(error)}
-    return made | {"tile": list(picked.tile), "pipeline": picked.pipeline, "threads": picked.threads}
+    sizes = "x".join(str(size) for size in (picked.threads, *picked.tile))
+    return made | {
+        "tile": list(picked.tile),
+        "picked": sizes,
+        "candidates": sorted(name for name in generated.names if f"gemm{stage}_{sizes}_" in name),
+    }

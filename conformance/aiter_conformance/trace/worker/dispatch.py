@@ -28,7 +28,12 @@ class _WatchedTable(dict[Any, Any]):
     def get(self, key: Any, default: Any = None) -> Any:
         """See `dict.get`."""
         found = super().get(key)
-        event: dict[str, Any] = {"event": "lookup", "table": self._number, "hit": found is not None}
+        event: dict[str, Any] = {
+            "event": "lookup",
+            "table": self._number,
+            "key": describe(key if isinstance(key, tuple) else (key,)),
+            "hit": found is not None,
+        }
         if found is not None:
             event["row"] = {
                 column: describe(_plain(found[column])) for column in _ROW_COLUMNS if column in found
@@ -110,9 +115,13 @@ class DispatchWatch:
             "event": "choice",
             "arguments": {key: describe(value) for key, value in bound.arguments.items()},
         }
-        self._recorder.lookup(event)
+        place = len(self._recorder.events)
         choice = self._chooser(*args, **kwargs)
         event["choice"] = _describe_choice(choice)
+        # Releases choose twice for one call, before sorting and again before the stages; one record will do
+        # unless they disagree.
+        if event not in self._recorder.events:
+            self._recorder.events.insert(place, event)
         return choice
 
 

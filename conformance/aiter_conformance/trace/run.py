@@ -1,0 +1,82 @@
+"""Traces a list of calls on one release and one board, and keeps the result by content."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiter_conformance.release.api import EnumFact, read_api
+from aiter_conformance.release.artefact import Release
+from aiter_conformance.release.inventory import Inventory, take_inventory
+from aiter_conformance.trace.asm import AsmKernels
+from aiter_conformance.trace.board import Board
+from aiter_conformance.trace.call import Call
+from aiter_conformance.trace.launches import LaunchReader
+from aiter_conformance.trace.reading import read_trace
+from aiter_conformance.trace.record import Trace
+from aiter_conformance.trace.tracer import Limits, RuntimeFacts, Tracer
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one release does on one board.
+
+    Attributes:
+        board: The board.
+        facts: What the release says of itself once it is imported.
+        traces: One trace a call, in the order of the calls.
+    """
+
+    board: Board
+    facts: RuntimeFacts
+    traces: tuple[Trace, ...]
+
+
+def run_calls(
+    release: Release,
+    board: Board,
+    calls: Iterable[Call],
+    *,
+    inventory: Inventory | None = None,
+    cache: Path | None = None,
+    limits: Limits | None = None,
+    progress: Progress | None = None,
+) -> Run:
+    """Trace calls.
+
+    Args:
+        release: The release; it is read and never changed.
+        board: The board.
+        calls: The calls.
+        inventory: What the release ships, where that is known already.
+        cache: Folder for the release's compiled Python, kept between runs.
+        limits: Limits of time and memory of the process.
+        progress: Called with the number of calls made, after each.
+
+    Raises:
+        InfrastructureError: The release cannot be read or imported on this board; nothing was traced.
+    """
+    shipped = take_inventory(release) if inventory is None else inventory
+    api = read_api(release)
+    reader = LaunchReader(
+        AsmKernels(shipped, board.arch, board.compute_units),
+        _names(api.activation_type),
+        _names(api.quant_type),
+    )
+    traces: list[Trace] = []
+    with Tracer(release, board, cache=cache, limits=limits) as tracer:
+        asked = list(calls)
+        for call, answer in zip(asked, tracer.trace(asked), strict=True):
+            traces.append(read_trace(answer, call, str(board), reader))
+            if progress is not None:
+                progress(len(traces))
+        return Run(board, tracer.facts, tuple(traces))
+
+
+def _names(enum: EnumFact | None) -> dict[int, str]:
+    """Return the names of an enumeration's members by value."""
+    members = {} if enum is None else enum.members
+    return {value: name for name, value in members.items() if isinstance(value, int)}
