@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from aiter_conformance.axes import load_axes
+from aiter_conformance.checks import contract_cascade, contract_keys
 from aiter_conformance.checks import contract_declared as checks
 from aiter_conformance.checks.report import Report
 from aiter_conformance.contract import LEAVES
@@ -23,7 +24,7 @@ class TestEnums:
 
     def test_members_and_values(self, subject: Subject, conforms: Conforms) -> None:
         """Enum members have AITER's values, and activation names read back."""
-        conforms(checks.enums(subject))
+        conforms(contract_keys.enums(subject))
 
 
 class TestQuantKeys:
@@ -32,11 +33,11 @@ class TestQuantKeys:
     @each_arch
     def test_structure(self, subject: Subject, arch: str, conforms: Conforms) -> None:
         """All 38 keys have the structure of the table, and only one pair of them is equal."""
-        conforms(checks.key_structure(subject, arch))
+        conforms(contract_keys.key_structure(subject, arch))
 
     def test_same_on_every_arch(self, subject: Subject, conforms: Conforms) -> None:
         """An fp8 key names no flavour: it is the same on gfx942 and on gfx950."""
-        conforms(checks.key_across_archs(subject))
+        conforms(contract_keys.key_across_archs(subject))
 
 
 @each_leaf
@@ -71,7 +72,7 @@ class TestLeaf:
 
     def test_cascade(self, subject: Subject, leaf: str, conforms: Conforms) -> None:
         """Of any two simultaneous failures the earlier step of the cascade gives the reason."""
-        conforms(checks.cascade(subject, leaf))
+        conforms(contract_cascade.cascade(subject, leaf))
 
 
 class TestParallelConfig:
@@ -91,9 +92,9 @@ class TestCells:
         report = Report()
         for cell in load_axes().cells():
             if cell.arch == arch:
-                report.merge(checks.declared(subject, cell))
+                report.merge(contract_cascade.declared(subject, cell))
         conforms(report)
 
     def test_fp8_pairs(self, subject: Subject, conforms: Conforms) -> None:
         """C10 (ROCm/aiter#2419): four fp8 pairs are taken; static scales with channel weights are refused."""
-        conforms(checks.listed_fp8_pairs(subject))
+        conforms(contract_cascade.listed_fp8_pairs(subject))
