@@ -124,6 +124,6 @@ def environment() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             found[distribution] = "not installed"
     for name, value in os.environ.items():
-        if name.startswith(VARIABLES):
+        if name.startswith(VARIABLES) and not name.startswith("AITER_CONFORMANCE_"):
             found[name] = "(a path)" if "/" in value else value  # records hold no path of a machine
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,23 +105,44 @@ def check_published(root: Path) -> list[Checked]:
         UsageError: The folder is not a checkout.
         InfrastructureError: Nothing is published, or the evidence cannot be read: nothing was checked.
     """
+    checked = []
+    for built, folder in _published(root):
+        for name, text in _files(built).items():
+            file = folder / name
+            current = file.read_text(encoding="utf-8") if file.is_file() else ""
+            checked.append(Checked(f"matrices/published/{folder.name}/{name}", _difference(current, text)))
+    return checked
+
+
+def rebuild_published(root: Path) -> list[str]:
+    """Write every published matrix anew from the checked-in evidence, and return the releases.
+
+    Raises:
+        UsageError: The folder is not a checkout.
+        InfrastructureError: Nothing is published, or the evidence cannot be read: nothing was written.
+    """
+    rebuilt = _published(root)
+    for built, folder in rebuilt:
+        for name, text in _files(built).items():
+            write_text(folder / name, text)
+    return [folder.name for _, folder in rebuilt]
+
+
+def _published(root: Path) -> list[tuple[matrix.Matrix, Path]]:
+    """Return the matrix of every published release as the checked-in evidence has it, and its folder."""
     place = checkout_place(root)
-    published = sorted(file.parent for file in place.matrices.glob("*/matrix.json"))
-    if not published:
+    folders = sorted((file.parent for file in place.matrices.glob("*/matrix.json")), key=lambda f: f.name)
+    if not folders:
         msg = (
             "NOT RUN: matrices/published holds no matrix; publish one with `aiter-conformance matrix publish`"
         )
         raise InfrastructureError(msg)
     records = evidence.load(place.reports)
-    checked = []
-    for folder in published:
-        source = f"matrices/published/{folder.name}/matrix.json"
-        old = matrix.from_json((folder / "matrix.json").read_text(encoding="utf-8"), source)
-        for name, text in _files(matrix.build(records, folder.name, old.subject)).items():
-            file = folder / name
-            current = file.read_text(encoding="utf-8") if file.is_file() else ""
-            checked.append(Checked(f"matrices/published/{folder.name}/{name}", _difference(current, text)))
-    return checked
+    found = []
+    for folder in folders:
+        subject = json.loads((folder / "matrix.json").read_text(encoding="utf-8"))["subject"]
+        found.append((matrix.build(records, folder.name, subject), folder))
+    return found
 
 
 def _difference(published: str, rebuilt: str) -> str | None:

@@ -221,6 +221,16 @@ class TestPublishAndCheck:
         path.write_text(text.replace("2026", "2025").replace('"fail"', '"crash"', 1), encoding="utf-8")
         assert run("matrix", "check", "--root", checkout).code == 1
 
+    def test_publish_without_release_rebuilds(self, run: Run, wheel: Path, checkout: Path) -> None:
+        """An edited page is made again from the evidence, and nothing is observed."""
+        run(*PUBLISH, wheel, "--root", checkout)
+        wheel.unlink()
+        path = checkout / "matrices" / "published" / "0.1.99" / "README.md"
+        published = path.read_bytes()
+        path.write_text("edited", encoding="utf-8")
+        assert run("matrix", "publish", "--root", checkout).code == 0
+        assert path.read_bytes() == published
+
     def test_nothing_published_is_not_run(self, run: Run, checkout: Path) -> None:
         """A check of nothing is code 3 and says NOT RUN."""
         result = run("matrix", "check", "--root", checkout)

@@ -64,14 +64,27 @@ def build(release_text: str, subject_name: str, levels: tuple[str, ...], root: P
 
 
 @matrix_group.command()
-@click.argument("release_text", metavar="RELEASE")
+@click.argument("release_text", metavar="[RELEASE]", required=False)
 @subject_option
 @level_option
 @root_option
 @json_option
-def publish(release_text: str, subject_name: str, levels: tuple[str, ...], root: Path, as_json: bool) -> None:
-    """Observe RELEASE and write evidence and matrix into the checkout, to be committed."""
+def publish(
+    release_text: str | None, subject_name: str, levels: tuple[str, ...], root: Path, as_json: bool
+) -> None:
+    """Observe RELEASE and write evidence and matrix into the checkout, to be committed.
+
+    Without RELEASE, nothing is observed: what is published is rebuilt from the evidence in the checkout.
+    """
     place = store.checkout_place(root)
+    if release_text is None:
+        rebuilt = store.rebuild_published(root)
+        if as_json:
+            print_json(rebuilt)
+        else:
+            for release in rebuilt:
+                click.echo(f"rebuilt matrices/published/{release}")
+        return
     published = _observe(release_text, subject_name, place, levels)
     _report(published, as_json)
 
