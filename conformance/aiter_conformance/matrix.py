@@ -17,6 +17,7 @@ from aiter_conformance.outcome import Kind, Outcome
 
 SCHEMA = "aiter-conformance/matrix/1"
 
+_REFUSES = {Level.DECLARED: Kind.REFUSED.value}
 _BROKEN = (Kind.REFUSED, Kind.FAIL, Kind.CRASH, Kind.TIMEOUT)
 
 
@@ -125,7 +126,8 @@ class CellState:
         kernels: Kernel families that the release has for the cell, each with the number of sound code
             objects; 0 for a family that is compiled on first use.
         evidence: Records it rests on, as indices into the matrix's list.
-        peers: What other subjects do with the cell, by ``name@version``; the verdict does not rest on it.
+        peers: What other subjects do with the cell, by ``name@version``; the verdict does not rest on it. One
+            that refuses the cell, and so has no call to look at, is left out.
     """
 
     verdict: Verdict
@@ -215,7 +217,8 @@ def build(records: Iterable[Loaded], release: str, subject: str) -> Matrix:
             if by_level is seen:
                 evidence.append(index)
         state = _state(Observations(seen), tuple(evidence))
-        cells[cell] = replace(state, peers={who: _peer_state(o) for who, o in sorted(peers.items())})
+        states = {who: _peer_state(by_level) for who, by_level in sorted(peers.items())}
+        cells[cell] = replace(state, peers={who: s for who, s in states.items() if s.levels != _REFUSES})
     return Matrix(
         release=identities.pop(),
         subject=subject,

@@ -120,16 +120,17 @@ class TestBuild:
         """Another release is left aside; another subject stands beside the verdict, which is not its own."""
         other_release = replace(RELEASE, version="0.1.8")
         records = [
-            record(Level.DECLARED, REFUSED, subject="vllm@0.33.0"),
+            record(Level.DECLARED, FAIL, subject="vllm@0.33.0"),
+            record(Level.DECLARED, REFUSED, subject="vllm@0.34.0"),
             record(Level.INVENTORY, FAIL, release=other_release),
             record(Level.INVENTORY, PASS),
         ]
         built = build(records, "0.1.7", "impl@0.1.0")
         state = built.cells[CELL]
         assert (state.verdict, state.levels) == (Verdict.UNKNOWN, {Level.INVENTORY: "pass"})
-        assert state.peers == {"vllm@0.33.0": PeerState({Level.DECLARED: "refused"}, "no")}
-        assert [source.subject for source in built.sources] == ["vllm@0.33.0", None]
-        assert state.evidence == (1,)
+        assert state.peers == {"vllm@0.33.0": PeerState({Level.DECLARED: "fail"}, "none")}
+        assert [source.subject for source in built.sources] == ["vllm@0.33.0", "vllm@0.34.0", None]
+        assert state.evidence == (2,)
 
     def test_says_why_a_stronger_level_was_not_run(self) -> None:
         """A cell with nothing against it tells what could not be shown, and the kernels that it has."""

@@ -135,19 +135,18 @@ def _arch(matrix: Matrix, axes: Axes, arch: str) -> str:
 
 
 def _peer(matrix: Matrix, axes: Axes, peer: str) -> str:
-    body = [
-        [
-            row.arch,
+    archs: dict[tuple[str, ...], list[str]] = {}
+    for row in peer_rows(matrix, axes, peer):
+        said = (
             row.scheme,
             ", ".join(row.activations),
             ", ".join(ROUTER_WORDS[router] for router in row.routers),
             level_words(row.state),
             row.state.message or "-",
-        ]
-        for row in peer_rows(matrix, axes, peer)
-        if row.state.message is None or row.state.levels.get(Level.DECLARED) != "refused"
-    ]
-    header = ["arch", "scheme", "activations", "router weight on", "levels", "differences"]
+        )
+        archs.setdefault(said, []).append(row.arch)
+    header = ["archs", "scheme", "activations", "router weight on", "levels", "differences"]
+    body = [[", ".join(where), *said] for said, where in archs.items()]
     return (
         f"## {peer}, held against the same contract\n\n"
         "What this subject does by itself, whatever the release; the verdicts above do not rest on it. Cells "

@@ -77,7 +77,7 @@ def _unnamed(state: CellState, activation: str) -> CellState:
     if state.message is None:
         return state
     message = state.message.replace(f"the activation {activation}", "this activation")
-    return replace(state, message=re.sub(rf"(?<![\w.]){activation}(?!\w)", "this activation", message))
+    return replace(state, message=re.sub(rf"(?<![\w.-]){activation}(?![\w-])", "this activation", message))
 
 
 def level_words(state: CellState) -> str:
