@@ -13,6 +13,7 @@ DIFFERENCES = MappingProxyType(
         "device-answer-not-boolean": "whether the device is supported is True or False",
         "fp8-key-baked-at-import": "an fp8 quant key names no flavour: the arch decides when it is read",
         "fp8-block-needs-scales": "block fp8 without weight scales is refused in words",
+        "mori-needs-gated": "MoRI requires AITER's MoE to be enabled, whatever the activation",
         "mori-flag-name": "the flag of MoRI's kernels is use_mori_epv1_kernels",
         "one-dispatcher": "a leaf names its quantisation method, and says if it weights the input",
         # Calls.

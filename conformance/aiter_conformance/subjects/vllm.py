@@ -197,6 +197,7 @@ class _Import:
                 _variables(_IMPORT_ENVIRONMENT),
                 self.modules.active({"aiter": found}),
                 warnings.catch_warnings(action="ignore"),
+                _quiet(logging.getLogger("vllm")),
                 _without_opaque_types(),
             ):
                 torch_utils: Any = importlib.import_module("vllm.utils.torch_utils")
@@ -282,6 +283,17 @@ def _variables(env: Mapping[str, str]) -> Iterator[None]:
         for name in [name for name in os.environ if name.startswith(_PREFIXES)]:
             del os.environ[name]
         os.environ.update(before)
+
+
+@contextmanager
+def _quiet(logger: logging.Logger) -> Iterator[None]:
+    """Let a logger and those below it say nothing: vLLM warns of all that a machine without ROCm lacks."""
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from aiter_conformance.differential_parts import (
     SettingsUse,
     SharedExpertsUse,
 )
-from aiter_conformance.protocols import Difference, MoEConfigSpec, QuantSpec
+from aiter_conformance.protocols import Difference, MoEConfigSpec, ParallelSpec, QuantSpec
 
 FP8_TOKEN = QuantSpec("fp8", "fp8", per_act_token=True, per_out_ch=True)
 FP8_BLOCK = QuantSpec("fp8", "fp8", block_shape=(128, 128))
@@ -75,7 +75,7 @@ def _by_config(given: LeafUse, m: Mismatch) -> bool:
         return (
             _ours(m, "apply_router_weight_on_input", "AiterFp8BlockExperts")
             or (blocked and _theirs(m, "not supported for block scaled moe"))
-            or (given.is_w4a16 and _ours(m, "_bias must be None"))
+            or (given.is_w4a16 and (_ours(m, "_bias must be None") or _theirs(m, "'quant_dtype_a'")))
         )
     if m.what in ("argument quant_method", "argument quant_type"):
         own = QUANT_METHODS[LEAVES[given.leaf].quant_method]
@@ -340,6 +340,26 @@ _LISTED = (
         spec="SPEC header",
         explains=lambda c, m: isinstance(c, ConfigUse) and m.what == "config use_mori_epv1_kernels",
         witnesses=(ConfigUse(),),
+    ),
+    ListedDifference(
+        id="mori-needs-gated",
+        what="With MoRI, a layer whose activation is not gated ends in MoRI's assertion about AITER's MoE.",
+        consequence="The message asks for what is already switched on, instead of naming the activation.",
+        spec="SPEC 9, MoRI",
+        explains=lambda c, m: (
+            isinstance(c, ConfigUse | LeafUse)
+            and c.config.activation.endswith("_no_mul")
+            and m.impl == ABSENT
+            and _theirs(m, "Mori needs to be used with aiter fused_moe")
+        ),
+        witnesses=(
+            ConfigUse(
+                config=MoEConfigSpec(
+                    activation="silu_no_mul",
+                    parallel=ParallelSpec(dp=2, use_ep=True, all2all_backend="mori_high_throughput"),
+                )
+            ),
+        ),
     ),
     ListedDifference(
         id="topk-init-call-style",
