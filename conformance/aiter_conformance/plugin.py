@@ -100,9 +100,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """List the differences of the subject that tests met, with what each means."""
     met: Counter[str] = Counter()
-    for report in terminalreporter.getreports(""):
-        if isinstance(report, pytest.TestReport) and report.when == "call":
-            met.update(str(value) for name, value in report.user_properties if name == "difference")
+    for report in terminalreporter.stats.get("passed", []):
+        met.update(str(value) for name, value in report.user_properties if name == "difference")
     if not met:
         return
     chosen = subjects.load_subject(config.getoption("--subject"))
