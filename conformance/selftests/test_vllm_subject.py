@@ -18,6 +18,7 @@ from aiter_conformance.errors import InfrastructureError, UsageError
 from aiter_conformance.protocols import ENABLED
 from aiter_conformance.simulated_aiter import simulate
 from aiter_conformance.subjects import vllm
+from aiter_conformance.subjects.vllm_subject import MAYBE_MISSING, VllmSubject
 from aiter_conformance.subjects.vllm_wheel import Wheel
 
 TARGET = "vllm/model_executor/layers/fused_moe/experts/rocm_aiter_moe.py"
@@ -103,9 +104,9 @@ def make_wheel(folder: Path, members: Mapping[str, str], version: str = "9.9") -
 
 
 @pytest.fixture
-def subject(tmp_path: Path) -> vllm.VllmSubject:
+def subject(tmp_path: Path) -> VllmSubject:
     """Return the adapter over the hand-made wheel."""
-    return vllm.VllmSubject(Wheel(make_wheel(tmp_path, MEMBERS)))
+    return VllmSubject(Wheel(make_wheel(tmp_path, MEMBERS)))
 
 
 @pytest.fixture
@@ -164,13 +165,21 @@ class TestImport:
         with pytest.raises(
             InfrastructureError, match=rf"vLLM 9\.9 .* for gfx950: .*No module named '{named}'"
         ):
-            vllm.VllmSubject(wheel)
+            VllmSubject(wheel)
 
-    def test_missing_name(self, tmp_path: Path) -> None:
-        """So is a name that a module lacks."""
-        members = MEMBERS | {"vllm/elsewhere.py": "class MoEActivation: ...\nclass QuantKey: ..."}
-        with pytest.raises(InfrastructureError, match="FusedMoEConfig"):
-            vllm.VllmSubject(Wheel(make_wheel(tmp_path, members)))
+    @pytest.mark.parametrize(
+        ("member", "old", "new", "named"),
+        [
+            ("vllm/elsewhere.py", "class FusedMoEConfig: ...", "", "FusedMoEConfig"),
+            (TARGET, "as mk", "as modular", "mk"),
+            (TARGET, "init_aiter_topK_meta_data(rows)", "start(rows)", "init_aiter_topK_meta_data"),
+        ],
+    )
+    def test_missing_name(self, tmp_path: Path, member: str, old: str, new: str, named: str) -> None:
+        """So is a name that a module lacks, whether vLLM looks for it or the adapter."""
+        members = MEMBERS | {member: MEMBERS[member].replace(old, new)}
+        with pytest.raises(InfrastructureError, match=rf"vLLM 9\.9 cannot be imported .*{named}"):
+            VllmSubject(Wheel(make_wheel(tmp_path, members)))
 
     def test_missing_package(self, tmp_path: Path) -> None:
         """A package that is not installed is named, also where its lack shows somewhere else."""
@@ -179,13 +188,13 @@ class TestImport:
             "vllm/platforms/rocm.py": "from vllm.helper import NAMES\nARCH = NAMES + 1",
         }
         with pytest.raises(InfrastructureError, match=r"surely_not_installed \(by vllm\.helper\)"):
-            vllm.VllmSubject(Wheel(make_wheel(tmp_path, members)))
+            VllmSubject(Wheel(make_wheel(tmp_path, members)))
 
 
 class TestEnvironment:
     """`VllmSubject.environment`."""
 
-    def test_arch_and_aiter(self, subject: vllm.VllmSubject) -> None:
+    def test_arch_and_aiter(self, subject: VllmSubject) -> None:
         """Each environment sees its own architecture, variables and AITER, in whatever order."""
         seen = []
         for arch, env, version in (
@@ -199,7 +208,7 @@ class TestEnvironment:
                 seen.append(subject.settings().fused_moe_enabled)
         assert seen == [True, False, False, False, True]
 
-    def test_everything_is_put_back(self, subject: vllm.VllmSubject, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_everything_is_put_back(self, subject: VllmSubject, monkeypatch: pytest.MonkeyPatch) -> None:
         """Variables and modules are afterwards as before, after an error too."""
         monkeypatch.setenv("VLLM_MINE", "1")
         before = (
@@ -221,7 +230,7 @@ class TestEnvironment:
         )
         assert after == before
 
-    def test_nothing_is_remembered(self, subject: vllm.VllmSubject) -> None:
+    def test_nothing_is_remembered(self, subject: VllmSubject) -> None:
         """Buffers and what vLLM caches of AITER are new in every environment."""
         seen = []
         for version in ("0.1.13", "0.1.20"):
@@ -237,7 +246,7 @@ class TestEnvironment:
         assert [version for version, _ in seen] == ["0.1.13", "0.1.20"]
         assert {device for _, device in seen} == {"cpu" if not torch.accelerator.is_available() else "cuda"}
 
-    def test_invalid_variable(self, subject: vllm.VllmSubject) -> None:
+    def test_invalid_variable(self, subject: VllmSubject) -> None:
         """What ends the start of vLLM is told by `settings`, and only in that environment."""
         with subject.environment("gfx950", {"VLLM_BAD": "1"}, simulate("0.1.20")):
             with pytest.raises(ValueError, match="VLLM_BAD must not be set") as caught:
@@ -246,7 +255,7 @@ class TestEnvironment:
         with subject.environment("gfx950", ENABLED, simulate("0.1.20")):
             assert subject.settings().dispatch_policy == 0
 
-    def test_use_outside(self, subject: vllm.VllmSubject) -> None:
+    def test_use_outside(self, subject: VllmSubject) -> None:
         """Outside an environment there is no answer."""
         with pytest.raises(UsageError, match="inside `environment`"):
             _ = subject.api
@@ -255,22 +264,22 @@ class TestEnvironment:
 class TestApi:
     """`VllmSubject.api` and `missing`."""
 
-    def test_names_are_found_where_they_are(self, subject: vllm.VllmSubject) -> None:
+    def test_names_are_found_where_they_are(self, subject: VllmSubject) -> None:
         """Names are looked for where the module itself has them from."""
         with subject.environment("gfx950", ENABLED, simulate("0.1.20")):
             assert type(subject.api.kNew) is subject.api.QuantKey
             with pytest.raises(AttributeError, match="vLLM has no kOld"):
                 _ = subject.api.kOld
 
-    def test_missing(self, subject: vllm.VllmSubject) -> None:
+    def test_missing(self, subject: VllmSubject) -> None:
         """A name that this vLLM has is not among the missing."""
-        assert subject.missing == set(vllm.MAYBE_MISSING) - {"derive_aiter_quant_method"}
+        assert subject.missing == set(MAYBE_MISSING) - {"derive_aiter_quant_method"}
 
 
 class TestRecording:
     """`VllmSubject.recording` and `entry`."""
 
-    def test_call(self, subject: vllm.VllmSubject) -> None:
+    def test_call(self, subject: VllmSubject) -> None:
         """A call is recorded with every argument, enums as numbers, tensors as they are."""
         hidden, weights = torch.zeros(2, 4), torch.zeros(1)
         with subject.environment("gfx950", ENABLED, simulate("0.1.20")), subject.recording() as calls:
@@ -282,7 +291,7 @@ class TestRecording:
         assert arguments == {"quant_method": 5, "output_dtype": None}
         assert (answer.shape, answer.dtype) == (hidden.shape, hidden.dtype)
 
-    def test_only_inside(self, subject: vllm.VllmSubject) -> None:
+    def test_only_inside(self, subject: VllmSubject) -> None:
         """After the recording the real function is back."""
         with subject.environment("gfx950", ENABLED, simulate("0.1.20")):
             with subject.recording():
@@ -290,7 +299,7 @@ class TestRecording:
             with pytest.raises(RuntimeError, match="not recorded"):
                 subject.api.rocm_aiter_ops.asm_moe_tkw1(torch.zeros(1))
 
-    def test_entry_without_operator(self, subject: vllm.VllmSubject) -> None:
+    def test_entry_without_operator(self, subject: VllmSubject) -> None:
         """An operator that vLLM did not register is named."""
         with (
             subject.environment("gfx950", ENABLED, simulate("0.1.20")),
@@ -314,6 +323,6 @@ class TestRefusal:
             (ModuleNotFoundError("aiter.ops.flydsl"), None),
         ],
     )
-    def test_kinds(self, subject: vllm.VllmSubject, error: Exception, kind: type[Exception] | None) -> None:
+    def test_kinds(self, subject: VllmSubject, error: Exception, kind: type[Exception] | None) -> None:
         """Assertions stand for SPEC's errors; what nobody meant as an answer stands for none."""
         assert subject.refusal(error) is kind
