@@ -1,4 +1,9 @@
-"""The pytest plugin: the subject under test, the settings of a run, and how to repeat a failure."""
+"""The pytest plugin: the subject under test, the settings of a run, and how to repeat a failure.
+
+It is loaded wherever the package is installed, also by the tests of other projects. There it only offers
+``--subject`` and the fixture; the rest is for projects whose pytest configuration says
+``aiter_conformance = true``.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
 
 # Variables that change what the code under test does; the header prints those that are set.
 PREFIXES = ("AITER_", "VLLM_", "GPU_ARCHS", "CU_NUM")
+INI = "aiter_conformance"
 DEFAULT_PROFILE = "dev"
 PROFILES: dict[str, settings] = {
     # dev and ci repeat exactly; only nightly looks for new examples.
@@ -33,7 +39,8 @@ PROFILES: dict[str, settings] = {
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--subject``."""
+    """Add ``--subject`` and the switch of the configuration file."""
+    parser.addini(INI, "header, hypothesis profiles and reports of the conformance suites", "bool", False)
     group = parser.getgroup("aiter-conformance")
     group.addoption(
         "--subject",
@@ -46,6 +53,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Register the hypothesis profiles before hypothesis' own plugin loads the chosen one."""
+    if not config.getini(INI):
+        return
     for name, profile in PROFILES.items():
         settings.register_profile(name, profile)
     settings.load_profile(_profile(config))
@@ -65,6 +74,8 @@ def _installed(distribution: str) -> str:
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Say what is tested and with which settings."""
+    if not config.getini(INI):
+        return []
     name: str = config.getoption("--subject")
     try:
         version = subjects.find_version(name)
@@ -84,7 +95,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Add to each failure the one line that repeats it."""
     report = yield
-    if report.failed:
+    if report.failed and item.config.getini(INI):
         command = [
             "python",
             "-m",

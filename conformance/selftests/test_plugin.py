@@ -10,8 +10,9 @@ FAILING = "def test_fails(): assert 1 == 2"
 PASSING = "def test_passes(): pass"
 
 
-def run(pytester: pytest.Pytester, source: str, *arguments: str) -> pytest.RunResult:
+def run(pytester: pytest.Pytester, source: str, *arguments: str, active: str = "true") -> pytest.RunResult:
     """Run a test file in a process of its own: hypothesis' profile is global to one."""
+    pytester.makeini(f"[pytest]\naiter_conformance = {active}\n")
     pytester.makepyfile(source)
     return pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
 
@@ -107,3 +108,29 @@ class TestReports:
         """Without differences nothing is said of them."""
         result = run(pytester, PASSING)
         result.stdout.no_fnmatch_line("*known differences*")
+
+
+class TestElsewhere:
+    """In a project that only has the package installed."""
+
+    def test_settings_are_left_alone(self, pytester: pytest.Pytester) -> None:
+        """Another project's hypothesis settings, header and reports stay as they are."""
+        source = """
+            from hypothesis import settings
+
+            def test_default():
+                assert settings().max_examples == 100
+
+            def test_fails():
+                assert 1 == 2
+        """
+        # Where CI is set, hypothesis takes another profile as the default one.
+        result = run(pytester, source, "--hypothesis-profile=default", active="false")
+        for line in ("subject: *", "hypothesis profile: dev", "*reproduce*"):
+            result.stdout.no_fnmatch_line(line)
+        result.assert_outcomes(passed=1, failed=1)
+
+    def test_subject(self, pytester: pytest.Pytester) -> None:
+        """The subject can be used there all the same."""
+        source = "def test_subject(subject): assert subject.name == 'impl'"
+        run(pytester, source, active="false").assert_outcomes(passed=1)
