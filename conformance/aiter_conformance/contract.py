@@ -203,7 +203,7 @@ def declaration(cell: Cell) -> Outcome:
             argument = "beta" if cell.activation == "situ" else "gate_mode"
             return refused(
                 Reason.ROUTER_WEIGHT_ON_INPUT,
-                f"router weights on the input go through asm_moe_tkw1 here, which takes no {argument}: "
+                f"Router weights on the input go through asm_moe_tkw1 here, which takes no {argument}: "
                 f"{cell.activation} cannot be asked for",
                 "call",
             )
@@ -321,5 +321,8 @@ def _needed_gate_mode(cell: Cell) -> tuple[str, str] | None:
     if cell.scheme in W4A16_SCHEMES:
         return "interleave", "the w4a16 route names the layout of its weights, interleaved, in every call"
     if cell.activation == "swigluoai_uninterleave":
-        return "separated", "the activation's gate and up rows are packed: the call must say separated"
+        return (
+            "separated",
+            "the activation's gate and up rows are packed, and only gate_mode=separated says so",
+        )
     return None

@@ -20,6 +20,8 @@ class Family:
         kind: ``object`` for machine code that a release ships, ``source`` for what is compiled on first use.
         manifest: For ``object``: path of its manifest, with ``{arch}`` and ``{activation}``.
         needs: Files that must be in the release besides.
+        complete: Whether shipped machine code is all that a call needs; false where it works only together
+            with something that is built on first use.
         generator: Program of the release whose option ``--activation`` lists what it takes, or None.
         archs: Archs it can serve.
         schemes: Schemes it can serve.
@@ -38,6 +40,7 @@ class Family:
     source: str
     manifest: str | None = None
     needs: tuple[str, ...] = ()
+    complete: bool = True
     generator: str | None = None
 
     def serves(self, cell: Cell) -> bool:

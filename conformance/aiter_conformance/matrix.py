@@ -38,7 +38,13 @@ class Verdict(StrEnum):
         """What the verdict says, as one sentence for people."""
         return _MEANINGS[self]
 
+    @property
+    def strength(self) -> int:
+        """How much stands behind a cell that is good: 0 for one that is not, more for stronger evidence."""
+        return _GOOD.index(self) + 1 if self in _GOOD else 0
 
+
+_GOOD = (Verdict.DECLARED, Verdict.MODELLED, Verdict.EMULATED, Verdict.VALIDATED)
 _MEANINGS = {
     Verdict.CONFLICT: "The leaf accepts it, but the evidence says that it does not work with this release.",
     Verdict.UNCLAIMED: "The leaf refuses it, but the release's kernels were seen to work.",
@@ -162,13 +168,24 @@ class Source:
 
 @dataclass(frozen=True)
 class Matrix:
-    """The compatibility matrix of one release for one subject."""
+    """The compatibility matrix of one release for one subject.
+
+    Attributes:
+        release: The release.
+        subject: ``name@version`` of the implementation that the verdicts are about.
+        harness: Version of the harness that observed.
+        cells: Every cell.
+        findings: What is wrong in the release besides.
+        differences: For each subject the differences from the contract that showed, id to consequence.
+        sources: The records that all of this rests on.
+    """
 
     release: ReleaseId
     subject: str
     harness: str
     cells: dict[Cell, CellState]
     findings: tuple[Finding, ...]
+    differences: dict[str, dict[str, str]]
     sources: tuple[Source, ...]
 
 
@@ -224,9 +241,19 @@ def build(records: Iterable[Loaded], release: str, subject: str) -> Matrix:
         subject=subject,
         harness=max(r.evidence.harness for r in used),
         cells=cells,
-        findings=tuple(f for r in used for f in r.evidence.findings),
+        findings=tuple(f for r in used if r.evidence.release for f in r.evidence.findings),
+        differences=_differences(used),
         sources=sources,
     )
+
+
+def _differences(records: Iterable[Loaded]) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for record in records:
+        if record.evidence.release is None and record.evidence.findings:
+            by_id = found.setdefault(str(record.evidence.subject), {})
+            by_id.update({finding.path: finding.message for finding in record.evidence.findings})
+    return {subject: dict(sorted(by_id.items())) for subject, by_id in sorted(found.items())}
 
 
 def _state(seen: Observations, evidence: tuple[int, ...]) -> CellState:
@@ -293,6 +320,7 @@ def to_json(matrix: Matrix) -> str:
                 for cell, state in matrix.cells.items()
             ],
             "findings": [asdict(finding) for finding in matrix.findings],
+            "differences": matrix.differences,
             "evidence": [asdict(source) for source in matrix.sources],
         }
     )
@@ -330,5 +358,6 @@ def from_json(text: str, source: str) -> Matrix:
         harness=data["harness"],
         cells=cells,
         findings=tuple(Finding(**finding) for finding in data["findings"]),
+        differences=data["differences"],
         sources=tuple(Source(**(item | {"level": Level(item["level"])})) for item in data["evidence"]),
     )

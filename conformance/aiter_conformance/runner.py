@@ -58,7 +58,9 @@ def collect(
             if progress is not None:
                 progress("cells against the contract", number, len(accepted))
             outcomes[cell] = contract.observe_cell(subject, cell)
-        records += _per_arch(Level.CONTRACT, outcomes, subject=subject)
+        shown = sorted({name for o in outcomes.values() for name in o.details.get("differences", [])})
+        differences = [Finding("difference", name, subject.differences[name].consequence) for name in shown]
+        records += _per_arch(Level.CONTRACT, outcomes, subject=subject, findings=differences)
     if Level.INVENTORY in levels and release is not None:
         advance = None if progress is None else lambda done, total: progress("code objects", done, total)
         facts = inventory.read_release(release, advance)

@@ -178,6 +178,19 @@ class TestMatrixBuildAndShow:
         assert result.code == 0
         assert {"unsupported", "conflict"} & set(result.out.split()) == {"unsupported"}
 
+    @pytest.mark.parametrize(("required", "code"), [("declared", 0), ("modelled", 1)])
+    def test_show_can_require_a_verdict(
+        self, run: Run, wheel: Path, tmp_path: Path, required: str, code: int
+    ) -> None:
+        """A cell that is weaker than what is required is code 1: declared is not modelled."""
+        generator = {
+            "csrc/ck_gemm_moe_2stages_codegen/gen_instances.py": b'p.add_argument("--activation", choices=["silu"])\n'
+        }
+        write_wheel(tmp_path, sample_files() | generator)
+        run(*BUILD, wheel, "--root", tmp_path)
+        cell = ("--arch", "gfx950", "--scheme", "bf16", "--activation", "silu")
+        assert run("matrix", "show", "--root", tmp_path, *cell, "--require", required).code == code
+
     def test_show_before_build_is_usage(self, run: Run, tmp_path: Path) -> None:
         """Nothing to show: the message says what to run."""
         result = run("matrix", "show", "--root", tmp_path)

@@ -66,7 +66,7 @@ class TestObserve:
         """A release without any family for the cell has no kernel, in words that name the cell."""
         outcome = observe(tmp_path, {})
         assert (outcome.kind, outcome.reason) == (Kind.FAIL, Reason.NO_KERNEL)
-        assert "does silu with fp8-channel on gfx950" in str(outcome.message)
+        assert "is known to do silu with fp8-channel on gfx950" in str(outcome.message)
 
     def test_what_is_compiled_on_first_use_is_not_run(self, tmp_path: Path) -> None:
         """A generator that takes the activation leaves the cell open: neither pass nor fail."""
@@ -95,13 +95,31 @@ class TestObserve:
         files = {"aiter/fused_moe.py": sample_files()["aiter/fused_moe.py"].replace(b"gate_mode", b"other")}
         outcome = observe(tmp_path, files, Cell("gfx950", "mxfp4-w4a16", "silu", "out"))
         assert (outcome.kind, outcome.reason) == (Kind.REFUSED, Reason.API_MISSING_ARGUMENT)
-        assert "'gate_mode' of fused_moe" in str(outcome.message)
-        assert "AITER has it from v0.1.14." in str(outcome.message)
+        assert "the argument gate_mode of fused_moe (in AITER from v0.1.14)" in str(outcome.message)
 
     def test_a_missing_activation(self, tmp_path: Path) -> None:
         """The sample has no Situv2, so that SiTU cannot be asked for."""
         outcome = observe(tmp_path, {}, Cell("gfx950", "bf16", "situ", "out"))
         assert (outcome.kind, outcome.reason) == (Kind.REFUSED, Reason.API_MISSING_ACTIVATION)
+
+    def test_everything_that_is_missing_is_named(self, tmp_path: Path) -> None:
+        """SiTU lacks the activation and both betas: one sentence names all three."""
+        message = str(observe(tmp_path, {}, Cell("gfx950", "mxfp4-w4a16", "situ", "out")).message)
+        assert [word in message for word in ("Situv2 = 3", "argument beta", "argument linear_beta")] == [
+            True
+        ] * 3
+
+    def test_half_a_route_in_machine_code_is_not_run(self, tmp_path: Path) -> None:
+        """A first stage that ships, with a second that is built on first use, leaves the cell open."""
+        folder = "hsa/gfx950/fmoe_2stages"
+        files = {
+            f"{folder}/fmoe_stage1_bf16_pertokenFp8_g1u1.csv": b"tile_m,knl_name,co_name\n16,half,half.co\n",
+            f"{folder}/half.co": code_object("gfx950", ["half"]),
+            GENERATOR: OPTIONS,
+        }
+        outcome = observe(tmp_path, files, Cell("gfx950", "fp8-tensor-static", "silu", "out"))
+        assert (outcome.kind, outcome.reason) == (Kind.NOT_RUN, Reason.BUILT_ON_FIRST_USE)
+        assert outcome.details == {"kernels": {"asm-stage1-fp8": 1, "ck-2stage": 0}}
 
     def test_an_activation_with_another_value(self, tmp_path: Path) -> None:
         """An enum whose values moved would make the call ask for something else."""

@@ -72,6 +72,12 @@ class TestJudge:
         """Each row of the table of verdicts."""
         assert judge(Observations({level: [outcome] for level, outcome in levels.items()})) is verdict
 
+    def test_only_good_verdicts_have_strength(self) -> None:
+        """Validated is stronger than emulated, modelled and declared; the others are not good at all."""
+        good = [Verdict.DECLARED, Verdict.MODELLED, Verdict.EMULATED, Verdict.VALIDATED]
+        assert sorted(good, key=lambda verdict: verdict.strength) == good
+        assert {v for v in Verdict if v.strength == 0} == set(Verdict) - set(good)
+
     def test_every_verdict_is_in_the_table(self) -> None:
         """No verdict is without a row above."""
         assert {row[1] for row in TABLE} == set(Verdict)

@@ -57,7 +57,7 @@ def matrix() -> Matrix:
     )
     findings = (Finding("wrong-arch", "hsa/gfx950/a.csv:3", "It is for gfx942."),)
     release = ReleaseId("0.1.7", "sha256:" + "0" * 64, "wheel")
-    return Matrix(release, "impl@0.1.0", "0.1.0", cells, findings, sources)
+    return Matrix(release, "impl@0.1.0", "0.1.0", cells, findings, {}, sources)
 
 
 class TestRows:
@@ -153,10 +153,13 @@ class TestPage:
         peer = PeerState({Level.DECLARED: "pass", Level.CONTRACT: "fail"}, "Known: situ-odd.")
         asked = [Cell(arch, "bf16", "situ", "out") for arch in ("gfx942", "gfx950")]
         cells = matrix.cells | {c: replace(matrix.cells[c], peers={"vllm@1": peer}) for c in asked}
-        text = page.render(replace(matrix, cells=cells), AXES)
-        section = text.split("## vllm@1, held against the same contract")[1].split("\n## ")[0]
+        differences = {"vllm@1": {"situ-odd": "SiTU is odd."}}
+        text = page.render(replace(matrix, cells=cells, differences=differences), AXES)
+        section = text.split("\n## vllm@1, held against the same contract")[1].split("\n## ")[0]
         row = "| gfx942, gfx950 | bf16 | situ | output | declared yes, contract no | Known: situ-odd. |"
         assert row in section
+        assert "| situ-odd | SiTU is odd. |" in section
+        assert "[vllm@1](#vllm1-held-against-the-same-contract)" in text
 
     def test_findings_are_listed(self, matrix: Matrix) -> None:
         """A finding in the release is on its page; a release without says so."""

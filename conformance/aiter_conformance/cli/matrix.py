@@ -140,6 +140,12 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
 @matrix_group.command()
 @click.argument("version", metavar="[VERSION]", required=False)
 @_filters
+@click.option(
+    "--require",
+    "required",
+    type=click.Choice([v.value for v in Verdict if v.strength]),
+    help="Exit with 1 unless every shown cell has at least this verdict.",
+)
 @root_option
 @json_option
 def show(
@@ -149,13 +155,14 @@ def show(
     activation: str | None,
     router: str | None,
     verdict: str | None,
+    required: str | None,
     root: Path,
     as_json: bool,
 ) -> int:
     """Show a matrix, or the part of it that the options choose.
 
     VERSION is a release that was built or published here; without it the newest one is shown. Exit code 1
-    if a shown cell is in conflict with what its leaf accepts.
+    if a shown cell is in conflict with what its leaf accepts, or less than --require asks for.
     """
     loaded, where = store.find_matrix(root, version)
     chosen = [
@@ -167,7 +174,9 @@ def show(
         and router in (None, cell.router)
         and verdict in (None, state.verdict.value)
     ]
-    conflict = any(loaded.cells[cell].verdict is Verdict.CONFLICT for cell in chosen)
+    verdicts = {loaded.cells[cell].verdict for cell in chosen}
+    wanted = 0 if required is None else Verdict(required).strength
+    bad = Verdict.CONFLICT in verdicts or any(v.strength < wanted for v in verdicts)
     if as_json:
         states = [
             {
@@ -183,7 +192,7 @@ def show(
         print_json(
             {"release": loaded.release.version, "subject": loaded.subject, "from": where, "cells": states}
         )
-        return int(conflict)
+        return int(bad)
     click.echo(f"AITER {loaded.release.version}, subject {loaded.subject} (from {where})\n")
     found = rows(loaded, load_axes(), chosen)
     if not found:
@@ -207,7 +216,7 @@ def show(
     for shown in Verdict:
         if any(row.state.verdict is shown for row in found):
             click.echo(f"{shown.value:>12}  {shown.meaning}")
-    return int(conflict)
+    return int(bad)
 
 
 @matrix_group.command()

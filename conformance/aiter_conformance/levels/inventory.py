@@ -89,9 +89,9 @@ def _observe_cell(facts: ReleaseFacts, manifests: dict[str, Manifest], cell: Cel
             "and it ships no kernel for any other. A newer AITER is needed."
         )
         return Outcome(Kind.FAIL, Reason.ARCH_UNKNOWN, message)
-    for need in api_needs(cell):
-        if not _has(facts.api, need):
-            return Outcome(Kind.REFUSED, need.reason, _missing_sentence(need))
+    missing = [need for need in api_needs(cell) if not _has(facts.api, need)]
+    if missing:
+        return Outcome(Kind.REFUSED, missing[0].reason, _missing_sentence(missing))
     return _observe_kernels(facts, manifests, cell)
 
 
@@ -105,16 +105,21 @@ def _has(api: ApiFacts, need: ApiNeed) -> bool:
     return enum is not None and enum.members.get(need.name) == need.value
 
 
-def _missing_sentence(need: ApiNeed) -> str:
-    what = {
-        NeedKind.FUNCTION: f"function {need.module}.{need.name}",
-        NeedKind.ARGUMENT: f"argument {need.name!r} of {need.function}",
-        NeedKind.ACTIVATION: f"activation ActivationType.{need.name} with the value {need.value}",
-        NeedKind.QUANT_TYPE: f"quantisation QuantType.{need.name} with the value {need.value}",
-    }[need.kind]
-    since = _first_release(need)
-    advice = f" AITER has it from {since}." if since else ""
-    return f"This release has no {what}, and the call needs it: {need.why}.{advice}"
+def _missing_sentence(missing: list[ApiNeed]) -> str:
+    lacks = []
+    for need in missing:
+        what = {
+            NeedKind.FUNCTION: f"the function {need.module}.{need.name}",
+            NeedKind.ARGUMENT: f"the argument {need.name} of {need.function}",
+            NeedKind.ACTIVATION: f"the activation {need.name} = {need.value}",
+            NeedKind.QUANT_TYPE: f"the quantisation {need.name} = {need.value}",
+        }[need.kind]
+        since = _first_release(need)
+        lacks.append(f"{what} (in AITER from {since})" if since else what)
+    return (
+        f"The call needs what this release does not have: {', '.join(lacks)}. "
+        f"Needed because {missing[0].why}. Kernels were not looked for."
+    )
 
 
 def _first_release(need: ApiNeed) -> str:
@@ -130,6 +135,7 @@ def _first_releases() -> dict[str, dict[str, str]]:
 def _observe_kernels(facts: ReleaseFacts, manifests: dict[str, Manifest], cell: Cell) -> Outcome:
     kernels: dict[str, int] = {}
     broken: list[str] = []
+    shipped = False
     for family in load_families():
         if not family.serves(cell) or not facts.paths.issuperset(family.needs):
             continue
@@ -142,13 +148,17 @@ def _observe_kernels(facts: ReleaseFacts, manifests: dict[str, Manifest], cell: 
         sound = sum(row.sound for row in rows)
         if sound:
             kernels[family.name] = sound
+            shipped |= family.complete
         elif rows:
             broken.append(family.name)
     details = {"kernels": kernels} if kernels else {}
-    if any(kernels.values()):
+    if shipped:
         return Outcome(Kind.PASS, details=details)
+    if any(kernels.values()):
+        message = "Only a part is shipped in machine code; the rest is built on first use, out of sight here."
+        return Outcome(Kind.NOT_RUN, Reason.BUILT_ON_FIRST_USE, message, details)
     if kernels:
-        message = "Nothing is shipped in machine code, so reading the release cannot show that it works."
+        message = "Nothing is shipped in machine code; it is built on first use, out of sight here."
         return Outcome(Kind.NOT_RUN, Reason.BUILT_ON_FIRST_USE, message, details)
     if broken:
         message = (
@@ -156,8 +166,8 @@ def _observe_kernels(facts: ReleaseFacts, manifests: dict[str, Manifest], cell: 
         )
         return Outcome(Kind.FAIL, Reason.KERNEL_BROKEN, message)
     message = (
-        f"No kernel in this release does {cell.activation} with {cell.scheme} on {cell.arch}, "
-        "the router weight being where it is."
+        f"No kernel family in this release is known to do {cell.activation} with {cell.scheme} "
+        f"on {cell.arch} with the router weight in this place. A newer AITER may have one."
     )
     return Outcome(Kind.FAIL, Reason.NO_KERNEL, message)
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
+import jinja2
 from tabulate import tabulate
 
 from aiter_conformance.axes import ROUTERS, Axes, Cell
 from aiter_conformance.evidence import Level
+from aiter_conformance.families import load_families
 from aiter_conformance.matrix import CellState, Matrix, Verdict
 from aiter_conformance.publish.tables import (
     ROUTER_WORDS,
@@ -20,23 +24,49 @@ from aiter_conformance.publish.tables import (
     rows,
 )
 
+_NUMBERS_CHECKED = (Verdict.VALIDATED, Verdict.EMULATED, Verdict.MODELLED)
+
 
 def render(matrix: Matrix, axes: Axes) -> str:
     """Return the page of a release, ending in a newline.
 
     Paths to evidence are relative to ``matrices/published/<release>/``.
     """
-    sections = [
-        _title(matrix),
-        _how_strong(matrix),
-        _at_a_glance(matrix, axes),
-        *(_arch(matrix, axes, arch) for arch in axes.archs),
-        *(_peer(matrix, axes, peer) for peer in peers(matrix)),
-        _findings(matrix),
-        _words(),
-        _evidence(matrix),
-    ]
-    return "\n\n".join(section for section in sections if section) + "\n"
+    never = [a for a in axes.activations if not _ever_accepted(matrix, a)]
+    not_run = never_run(matrix)
+    return _template().render(
+        matrix=matrix,
+        never_accepted=never,
+        run=[level for level in Level if level not in not_run],
+        not_run=not_run,
+        numbers_checked=any(state.verdict in _NUMBERS_CHECKED for state in matrix.cells.values()),
+        verdicts=_table(["verdict", "means"], [[v.value, v.meaning] for v in Verdict]),
+        counts=_counts(matrix, axes),
+        archs=[
+            {
+                "name": arch,
+                "title": axes.archs[arch].title,
+                "glance": _glance(matrix, axes, arch, never),
+                "rows": _rows(matrix, axes, arch, never),
+            }
+            for arch in axes.archs
+        ],
+        peers=[_peer(matrix, axes, name) for name in peers(matrix)],
+        findings=_findings(matrix),
+        families=_families(matrix),
+        evidence=_evidence(matrix),
+    )
+
+
+@cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("aiter_conformance", "publish"),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 -- Markdown from the project's own data
+    )
+    return environment.get_template("page.md.j2")
 
 
 def _table(header: Sequence[str], body: Sequence[Sequence[str]]) -> str:
@@ -44,63 +74,6 @@ def _table(header: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     aligned = tabulate(escaped, headers=list(header), tablefmt="github", disable_numparse=True)
     # Long sentences would make most of the page padding.
     return re.sub(r"-{4,}", "---", re.sub(r" {2,}", " ", aligned))
-
-
-def _title(matrix: Matrix) -> str:
-    return (
-        f"# AITER {matrix.release.version}: fused MoE as vLLM uses it\n\n"
-        f"Made by `aiter-conformance matrix publish` (version {matrix.harness}) for the subject "
-        f"`{matrix.subject}`; do not edit. The same data for machines: [matrix.json](matrix.json).\n\n"
-        f"Release read as a {matrix.release.kind}; content identity `{matrix.release.identity}`.\n\n"
-        "A *cell* is one combination of GPU architecture, quantisation scheme, activation and the place "
-        "where the router weight multiplies (the experts' *output*, or their *input*)."
-    )
-
-
-def _how_strong(matrix: Matrix) -> str:
-    run = [level for level in Level if level not in never_run(matrix)]
-    lines = ["## How strong the evidence is", "", "Looked at:", ""]
-    lines += [f"* **{level.value}**: {level.meaning}." for level in run]
-    lines += ["", "Never tried for this release:", ""]
-    lines += [f"* **{level.value}**: {level.meaning}." for level in never_run(matrix)] or ["* nothing"]
-    strongest = [v for v in (Verdict.VALIDATED, Verdict.EMULATED, Verdict.MODELLED) if _has(matrix, v)]
-    if not strongest:
-        lines += [
-            "",
-            "**No cell's numbers were checked for this release.** The best verdict here is `declared`.",
-        ]
-    return "\n".join(lines)
-
-
-def _has(matrix: Matrix, verdict: Verdict) -> bool:
-    return any(state.verdict is verdict for state in matrix.cells.values())
-
-
-def _at_a_glance(matrix: Matrix, axes: Axes) -> str:
-    counts = [
-        [arch, axes.archs[arch].title, *(str(count_verdicts(matrix, arch).get(v, 0)) for v in _shown(matrix))]
-        for arch in axes.archs
-    ]
-    header = ["arch", "boards", *(f"{v.value} cells" for v in _shown(matrix))]
-    lines = ["## At a glance", "", _table(header, counts), ""]
-    accepted = [a for a in axes.activations if _ever_accepted(matrix, a)]
-    lines += [
-        "Verdicts by scheme and activation, for router weights on the output. Where the verdict for router "
-        "weights on the input is another, it follows after a slash. Activations that are not in the tables "
-        "are `unsupported` everywhere.",
-        "",
-    ]
-    for arch in axes.archs:
-        body = [
-            [scheme, *(_glance(matrix, arch, scheme, activation) for activation in accepted)]
-            for scheme in axes.schemes
-        ]
-        lines += [f"**{arch}**", "", _table(["scheme", *accepted], body), ""]
-    return "\n".join(lines).rstrip()
-
-
-def _shown(matrix: Matrix) -> list[Verdict]:
-    return [verdict for verdict in Verdict if _has(matrix, verdict)]
 
 
 def _ever_accepted(matrix: Matrix, activation: str) -> bool:
@@ -111,13 +84,37 @@ def _ever_accepted(matrix: Matrix, activation: str) -> bool:
     )
 
 
-def _glance(matrix: Matrix, arch: str, scheme: str, activation: str) -> str:
-    out, on_input = (matrix.cells[Cell(arch, scheme, activation, router)].verdict.value for router in ROUTERS)
-    return out if out == on_input else f"{out} / {on_input}"
+def _counts(matrix: Matrix, axes: Axes) -> str:
+    counted = {arch: count_verdicts(matrix, arch) for arch in axes.archs}
+    shown = [verdict for verdict in Verdict if any(verdict in counts for counts in counted.values())]
+    body = [
+        [arch, axes.archs[arch].title, *(str(counts.get(verdict, 0)) for verdict in shown)]
+        for arch, counts in counted.items()
+    ]
+    return _table(["arch", "boards", *(f"{verdict.value} cells" for verdict in shown)], body)
 
 
-def _arch(matrix: Matrix, axes: Axes, arch: str) -> str:
-    cells = [cell for cell in matrix.cells if cell.arch == arch]
+def _glance(matrix: Matrix, axes: Axes, arch: str, never: Sequence[str]) -> str:
+    accepted = [activation for activation in axes.activations if activation not in never]
+    body = []
+    for scheme in axes.schemes:
+        row = [scheme]
+        for activation in accepted:
+            out, on_input = (
+                _glance_word(matrix.cells[Cell(arch, scheme, activation, router)]) for router in ROUTERS
+            )
+            row.append(out if out == on_input else f"{out} / {on_input}")
+        body.append(row)
+    return _table(["scheme", *accepted], body)
+
+
+def _glance_word(state: CellState) -> str:
+    shipped = state.verdict is not Verdict.UNSUPPORTED and state.levels.get(Level.INVENTORY) == "pass"
+    return f"{state.verdict.value}, shipped" if shipped else state.verdict.value
+
+
+def _rows(matrix: Matrix, axes: Axes, arch: str, never: Sequence[str]) -> str:
+    cells = [cell for cell in matrix.cells if cell.arch == arch and cell.activation not in never]
     body = [
         [
             row.scheme,
@@ -126,39 +123,22 @@ def _arch(matrix: Matrix, axes: Axes, arch: str) -> str:
             row.state.verdict.value,
             level_words(row.state),
             why(row.state),
-            " ".join(f"[E{i + 1}](#e{i + 1})" for i in row.state.evidence),
+            _references(row.state.evidence),
         ]
         for row in rows(matrix, axes, cells)
     ]
     header = ["scheme", "activations", "router weight on", "verdict", "levels", "why", "evidence"]
-    return f"## {arch}\n\n{axes.archs[arch].title}.\n\n{_table(header, body)}"
+    return _table(header, body)
 
 
-def _peer(matrix: Matrix, axes: Axes, peer: str) -> str:
-    archs: dict[tuple[str, ...], list[str]] = {}
-    for row in peer_rows(matrix, axes, peer):
-        said = (
-            row.scheme,
-            ", ".join(row.activations),
-            ", ".join(ROUTER_WORDS[router] for router in row.routers),
-            level_words(row.state),
-            row.state.message or "-",
-        )
-        archs.setdefault(said, []).append(row.arch)
-    header = ["archs", "scheme", "activations", "router weight on", "levels", "differences"]
-    body = [[", ".join(where), *said] for said, where in archs.items()]
-    return (
-        f"## {peer}, held against the same contract\n\n"
-        "What this subject does by itself, whatever the release; the verdicts above do not rest on it. Cells "
-        "that it refuses are left out. The differences are explained, with a script for each, in "
-        f"[reports/findings](../../../reports/findings).\n\n{_table(header, body)}"
-    )
+def _references(indices: Sequence[int]) -> str:
+    return " ".join(f"[E{index + 1}](#e{index + 1})" for index in indices)
 
 
 def why(state: CellState) -> str:
     """Return what stands behind a verdict: the reason, and the kernels that the release has."""
     said = [state.message.rstrip(".") + "."] if state.message else []
-    if state.kernels:
+    if state.kernels and state.verdict is not Verdict.UNSUPPORTED:
         kernels = ", ".join(
             f"{name} ({count} objects)" if count else f"{name} (built on first use)"
             for name, count in state.kernels.items()
@@ -167,23 +147,42 @@ def why(state: CellState) -> str:
     return " ".join(said) or "-"
 
 
+def _peer(matrix: Matrix, axes: Axes, name: str) -> dict[str, Any]:
+    archs: dict[tuple[str, ...], list[str]] = {}
+    for row in peer_rows(matrix, axes, name):
+        said = (
+            row.scheme,
+            ", ".join(row.activations),
+            ", ".join(ROUTER_WORDS[router] for router in row.routers),
+            level_words(row.state),
+            row.state.message or "-",
+        )
+        archs.setdefault(said, []).append(row.arch)
+    heading = f"{name}, held against the same contract"
+    known = matrix.differences.get(name, {})
+    return {
+        "name": name,
+        "heading": heading,
+        # what a Markdown renderer makes of the heading
+        "anchor": re.sub(r"[^a-z0-9_-]", "", heading.lower().replace(" ", "-")),
+        "evidence": _references([i for i, source in enumerate(matrix.sources) if source.subject == name]),
+        "rows": _table(
+            ["archs", "scheme", "activations", "router weight on", "levels", "differences"],
+            [[", ".join(where), *said] for said, where in archs.items()],
+        ),
+        "differences": _table(["difference", "consequence"], list(known.items())) if known else "",
+    }
+
+
 def _findings(matrix: Matrix) -> str:
-    lines = ["## Findings in the release", ""]
-    if not matrix.findings:
-        lines.append("None: every manifest row names a sound code object of the right arch.")
-        return "\n".join(lines)
-    lines.append(_table(["code", "where", "what"], [[f.code, f.path, f.message] for f in matrix.findings]))
-    return "\n".join(lines)
+    body = [[finding.code, finding.path, finding.message] for finding in matrix.findings]
+    return _table(["code", "where", "what"], body) if body else ""
 
 
-def _words() -> str:
-    verdicts = _table(["verdict", "means"], [[v.value, v.meaning] for v in Verdict])
-    return (
-        "## What the words mean\n\n"
-        f"{verdicts}\n\n"
-        "Levels: *yes* passed, *no* failed or was refused, *not shown* could not be decided at that level; "
-        "a level that is not named was never tried for the cell."
-    )
+def _families(matrix: Matrix) -> str:
+    named = {name for state in matrix.cells.values() for name in state.kernels}
+    body = [[family.name, family.title] for family in load_families() if family.name in named]
+    return _table(["name", "what it is"], body)
 
 
 def _evidence(matrix: Matrix) -> str:
@@ -198,4 +197,4 @@ def _evidence(matrix: Matrix) -> str:
         ]
         for number, source in enumerate(matrix.sources, start=1)
     ]
-    return "## Evidence\n\n" + _table(["", "level", "board", "subject", "observed", "record"], body)
+    return _table(["id", "level", "board", "subject", "observed", "record"], body)

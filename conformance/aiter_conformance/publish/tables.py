@@ -81,9 +81,15 @@ def _unnamed(state: CellState, activation: str) -> CellState:
 
 
 def level_words(state: CellState) -> str:
-    """Return what each level that was run gave, e.g. ``declared yes, inventory no``."""
+    """Return what each level that was run gave, e.g. ``declared yes, inventory no``.
+
+    Of a cell that the leaf refuses only that is said: nobody can call what the other levels looked at.
+    """
     words = {"pass": "yes", "refused": "no", "fail": "no", "not_run": "not shown"}
-    said = [f"{level.value} {words.get(how, how)}" for level, how in state.levels.items()]
+    levels = state.levels
+    if state.verdict is Verdict.UNSUPPORTED:
+        levels = {Level.DECLARED: levels[Level.DECLARED]}
+    said = [f"{level.value} {words.get(how, how)}" for level, how in levels.items()]
     return ", ".join(said) or "never tried"
 
 
