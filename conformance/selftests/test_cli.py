@@ -183,9 +183,8 @@ class TestMatrixBuildAndShow:
         self, run: Run, wheel: Path, tmp_path: Path, required: str, code: int
     ) -> None:
         """A cell that is weaker than what is required is code 1: declared is not modelled."""
-        generator = {
-            "csrc/ck_gemm_moe_2stages_codegen/gen_instances.py": b'p.add_argument("--activation", choices=["silu"])\n'
-        }
+        options = b'p.add_argument("--activation", choices=["silu"])\n'
+        generator = {"csrc/ck_gemm_moe_2stages_codegen/gen_instances.py": options}
         write_wheel(tmp_path, sample_files() | generator)
         run(*BUILD, wheel, "--root", tmp_path)
         cell = ("--arch", "gfx950", "--scheme", "bf16", "--activation", "silu")
