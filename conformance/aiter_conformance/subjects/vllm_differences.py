@@ -91,7 +91,8 @@ def _told(given: LeafUse, method: int) -> Any:
 
 def _padding_row(given: LeafUse, m: Mismatch) -> bool:
     """Whether only the first token's row differs, which is padding: in impl it weighs nothing."""
-    if m.what not in ("argument topk_ids", "argument topk_weight", "argument topk_weights"):
+    router = ("argument topk_ids", "argument topk_weight", "argument topk_weights")
+    if m.what not in router or ABSENT in (m.impl, m.other):
         return False
     (dtype, ours), (their_dtype, theirs) = m.impl, m.other
     if m.what == "argument topk_ids":
