@@ -132,7 +132,7 @@ def parse_code_object(data: bytes) -> CodeObject:
 def read_kernel_metadata(data: bytes) -> tuple[dict[str, Any], ...]:
     """Return the ``amdhsa.kernels`` entries of a code object's metadata note, keys as stored (``.name`` ...).
 
-    Sizes in the entries are bytes, register counts are per lane.
+    Each has at least ``.name`` and ``.symbol``. Sizes in the entries are bytes, register counts are per lane.
 
     Args:
         data: The whole file.
@@ -229,9 +229,15 @@ def _kernels_of_note(description: bytes) -> list[dict[str, Any]]:
         msg = f"the metadata note must be MessagePack ({type(error).__name__})"
         raise CodeObjectError(msg) from error
     kernels = metadata.get("amdhsa.kernels", []) if isinstance(metadata, dict) else None
-    if not isinstance(kernels, list) or not all(isinstance(kernel, dict) for kernel in kernels):
-        msg = "the metadata note must be a map whose amdhsa.kernels is a list of maps"
+    if not isinstance(kernels, list):
+        msg = "the metadata note must be a map whose amdhsa.kernels is a list"
         raise CodeObjectError(msg)
+    for kernel in kernels:
+        if not isinstance(kernel, dict) or not all(
+            isinstance(kernel.get(k), str) for k in (".name", ".symbol")
+        ):
+            msg = "each of amdhsa.kernels must be a map with the texts .name and .symbol"
+            raise CodeObjectError(msg)
     return kernels
 
 

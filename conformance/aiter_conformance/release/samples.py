@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import struct
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgpack
 
+from aiter_conformance.release.artefact import Release, ReleaseKind
 from aiter_conformance.release.codeobject import ARCH_OF_MACH
 
 VERSION = "0.1.99"
@@ -108,6 +109,30 @@ def sample_files(version: str = VERSION) -> dict[str, bytes]:
         binary[f"hsa/{arch}/fmoe/silu/one.co"] = code_object(arch, [one])
         binary[f"hsa/{arch}/fmoe_2stages/stage1.co"] = code_object(arch, [stage1])
     return {path: text.encode() for path, text in files.items()} | binary
+
+
+class SampleFiles:
+    """The files of a sample, in memory."""
+
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        self._files = dict(files)
+        self.paths = tuple(sorted(self._files))
+
+    def read(self, path: str) -> bytes:
+        """See `Files.read`."""
+        return self._files[path]
+
+    def read_many(self, paths: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+        """See `Files.read_many`."""
+        return ((path, self._files[path]) for path in paths)
+
+    def close(self) -> None:
+        """See `Files.close`; nothing is held open."""
+
+
+def sample_release(files: Mapping[str, bytes], version: str = VERSION) -> Release:
+    """Return *files* as an open release, without a disk in between."""
+    return Release(version, ReleaseKind.TREE, "sample", SampleFiles(files))
 
 
 def write_tree(folder: Path, files: Mapping[str, bytes]) -> Path:

@@ -128,6 +128,8 @@ class TestReadKernelMetadata:
             (b"\x81\xaeamdhsa.kernels", b"\x91\xaeamdhsa.kernels", "MessagePack|map"),
             (b"\xaeamdhsa.kernels\x92", b"\xaeamdhsa.kernels\xc3", "MessagePack|list"),
             (b"\x81\xaeamdhsa", b"\x81\x90amdhsa", "MessagePack"),
+            (b"\x92\x82\xa5.name", b"\x92\x82\xa5.game", "texts .name and .symbol"),
+            (b"\x92\x82\xa5.name", b"\x92\xc0\xa5.name", "MessagePack|map with"),
         ],
     )
     def test_a_damaged_note_is_an_error(self, find: bytes, put: bytes, said: str | None) -> None:
