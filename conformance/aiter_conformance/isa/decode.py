@@ -161,7 +161,7 @@ def _path(object_: CodeObject, folder: Path) -> Path:
 
 def _read(path: Path, arch: str) -> Program | None:
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             texts = tuple(stored["texts"].tobytes().decode().split("\n"))
             return Program(arch, stored["addresses"], texts, stored["table"])
     except (OSError, ValueError, KeyError, zipfile.BadZipFile):

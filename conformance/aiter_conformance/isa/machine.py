@@ -25,7 +25,8 @@ START, END, LIMIT, WRITABLE = range(4)
 
 _BASE = 0x7EFF_FFF0_0000
 """Address of the arena: 1 MiB below a 4 GiB boundary, so that a lost carry between address halves shows."""
-_GUARD = 4096
+_GUARD = 1 << 16
+"""Bytes between allocations: wide, so that a wrong stride is nearest to the allocation that it left."""
 
 
 class FaultKind(enum.IntEnum):

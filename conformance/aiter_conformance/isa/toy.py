@@ -73,8 +73,8 @@ def variant(arch: str, file: str, requant_max: float | None = None) -> Variant:
     Args:
         arch: Architecture.
         file: Name of the code object.
-        requant_max: Code that the largest element of the intermediate is scaled to, where that is not the largest
-            of the format: some gfx950 objects scale to 240 as those of gfx942 do.
+        requant_max: Code that the largest element of the intermediate is scaled to, where that is not the
+            largest of the format: some gfx950 objects scale to 240 as those of gfx942 do.
 
     Raises:
         UsageError: The name is of a kind whose launch is not modelled.
@@ -107,9 +107,7 @@ def variant(arch: str, file: str, requant_max: float | None = None) -> Variant:
         weight_in="tkw1" in name or "doweight" in name,
         persistent=re.search(r"_psx?_", name) is not None,
         xcd_order=re.search(r"_psx?_.*64x", name) is not None,
-        requant_max=None
-        if scheme == "none"
-        else requant_max or (127.0 if scheme == "int8" else ARCHES[arch].fp8_max),
+        requant_max=requant_max or _DEFAULT_MAX.get(scheme, ARCHES[arch].fp8_max),
     )
 
 

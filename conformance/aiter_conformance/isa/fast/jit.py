@@ -10,5 +10,6 @@ again.
 
 from numba import njit
 
-compiled = njit(cache=True, nogil=True, _nrt=False)
-inlined = njit(cache=True, nogil=True, _nrt=False, forceinline=True)
+_OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
+compiled = njit(**_OPTIONS)
+inlined = njit(**_OPTIONS, forceinline=True)

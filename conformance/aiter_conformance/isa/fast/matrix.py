@@ -94,12 +94,15 @@ def matrix(op, row, v, s, table, work):
     multiply(total, a, b, np.int64(depth))
     is_register, c, d = row[KIND0 + 4] == 1, i64(row[VALUE0 + 4]), i64(row[DESTINATION])
     integer = op == Op.V_MFMA_I32_16X16X32_I8
-    for r in range(4):
+    for r in range(4):  # all of C before any of D, which may overlap it
         for lane in range(64):
             addend = v[c + r, lane] if is_register else u32(c)
             at = (4 * (lane >> 4) + r) * 16 + (lane & 15)
+            total[at] += f64(i32(addend)) if integer else f64(from_bits(addend))
+    for r in range(4):
+        for lane in range(64):
+            value = total[(4 * (lane >> 4) + r) * 16 + (lane & 15)]
             if integer:
-                v[d + r, lane] = u32(i64(total[at]) + i64(i32(addend)))
+                v[d + r, lane] = u32(i64(value))
             else:
-                value = f32(total[at] + f64(from_bits(addend)))
-                v[d + r, lane] = to_bits(value) if value == value else u32(0x7FC00000)
+                v[d + r, lane] = to_bits(f32(value)) if value == value else u32(0x7FC00000)

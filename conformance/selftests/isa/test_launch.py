@@ -1,0 +1,183 @@
+"""Kernarg segments, their check against metadata, and the packing of inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aiter_conformance.errors import InfrastructureError, UsageError
+from aiter_conformance.isa import toy
+from aiter_conformance.isa.codeobject import Argument, CodeObject, Kernel
+from aiter_conformance.isa.execute import Core
+from aiter_conformance.isa.launch import Family, Launch, check_metadata, run
+from aiter_conformance.isa.machine import Buffer
+from aiter_conformance.isa.packing import Quantiser, shuffle, sort_tokens
+
+KERNEL = Kernel("k", 0, 512, 0, 0, 0xC0000, 0x384, 8, 0, 0, ())
+
+
+def _code(*arguments: tuple[str, int]) -> CodeObject:
+    kernel = replace(KERNEL, arguments=tuple(Argument(name, at, 8, "by_value") for name, at in arguments))
+    return CodeObject("gfx942", bytes(64), (0, 64), {"k": kernel})
+
+
+class TestFamily:
+    """Family.slots."""
+
+    @pytest.mark.parametrize(
+        ("family", "name", "offset", "size"),
+        [
+            (Family.ONE_STAGE, "O", 0x00, 8),
+            (Family.ONE_STAGE, "SEP", 0xB0, 8),
+            (Family.ONE_STAGE, "dim", 0xC0, 4),
+            (Family.ONE_STAGE, "topk", 0x190, 4),
+            (Family.ONE_STAGE, "ps_deno", 0x1B0, 4),
+            (Family.STAGE1, "SEP", 0x80, 8),
+            (Family.STAGE1, "dim", 0x90, 4),
+            (Family.STAGE1, "activation", 0x150, 4),
+            (Family.STAGE1, "SW", 0x160, 8),
+            (Family.STAGE1, "ps_deno", 0x180, 4),
+        ],
+    )
+    def test_offsets(self, family: Family, name: str, offset: int, size: int) -> None:
+        """Slots are where AITER's host code (``KernelArgs``) puts them."""
+        assert family.slots[name] == (offset, size)
+
+
+class TestCheckMetadata:
+    """check_metadata."""
+
+    def test_accepts(self) -> None:
+        """The family's own names, the longer names of some objects, and padding."""
+        check_metadata(_code(("O", 0), ("pad", 8), ("hdim", 0xD0)), Family.ONE_STAGE)
+        check_metadata(_code(("R", 0), ("hidden_len", 0xD0), ("_s_total_tgs", 0x1A0)), Family.ONE_STAGE)
+
+    @pytest.mark.parametrize(("name", "offset"), [("hdim", 0xC0), ("W3", 0x1C0)])
+    def test_refuses(self, name: str, offset: int) -> None:
+        """An argument at another place, or one that nobody knows, is an error."""
+        with pytest.raises(InfrastructureError, match=f"argument {name} of k must be at"):
+            check_metadata(_code((name, offset)), Family.ONE_STAGE)
+
+
+class TestRun:
+    """run."""
+
+    LINES = (
+        "s_load_dwordx2 s[8:9], s[0:1], 0x0",
+        "s_load_dword s10, s[0:1], 0x190",
+        "v_mov_b32_e32 v1, 0",
+        "v_mov_b32_e32 v2, s10",
+        "v_mov_b32_e32 v3, s3",
+        "global_store_dwordx2 v1, v[2:3], s[8:9]",
+        "s_endpgm",
+    )
+
+    def _launch(self, **changes: Any) -> Launch:
+        out = Buffer("out", np.zeros(2, np.uint32), writable=True)
+        return replace(Launch(Family.ONE_STAGE, {"O": out}, {"topk": 8}, (1, 2, 1), 64), **changes)
+
+    def test_arguments_arrive(self, core: Core, program: Callable[..., Any]) -> None:
+        """Pointers and integers are in the segment that s[0:1] points to; outputs come back by slot."""
+        result = run(_code(), program(self.LINES, "gfx942"), self._launch(), core=core)
+        assert result.outputs["O"].tolist() == [8, 1]
+
+    @pytest.mark.parametrize(
+        ("changes", "words"),
+        [
+            ({"integers": {"top_k": 1}}, r"must be slots of ONE_STAGE \(got \['top_k'\]\)"),
+            ({"integers": {"topk": 1 << 32}}, r"topk must fit 4 bytes \(got 4294967296\)"),
+        ],
+    )
+    def test_refuses(
+        self, core: Core, program: Callable[..., Any], changes: dict[str, object], words: str
+    ) -> None:
+        """Names that are no slots and values that do not fit are errors."""
+        with pytest.raises(UsageError, match=words):
+            run(_code(), program(self.LINES, "gfx942"), self._launch(**changes), core=core)
+
+
+class TestShuffle:
+    """shuffle."""
+
+    @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+    def test_formula(self, dtype: type) -> None:
+        """Element (n, k) goes to (n / 16) 16 K + (k / P) 16 P + (n % 16) P + k % P."""
+        weight = np.arange(2 * 32 * 64).reshape(2, 32, 64).astype(dtype)
+        part = 16 // np.dtype(dtype).itemsize
+        packed = shuffle(weight).reshape(2, -1)
+        for n, k in ((0, 0), (1, 0), (17, 33), (31, 63), (15, part)):
+            at = n // 16 * 16 * 64 + k // part * 16 * part + n % 16 * part + k % part
+            assert packed[1, at] == weight[1, n, k]
+
+    def test_refuses(self) -> None:
+        """Rows must fill tiles."""
+        with pytest.raises(UsageError, match="N a multiple of 16"):
+            shuffle(np.zeros((1, 8, 32), np.uint8))
+
+
+class TestSortTokens:
+    """sort_tokens."""
+
+    def test_by_hand(self) -> None:
+        """Two tokens, three experts of which the second has none, tiles of two."""
+        ids = np.array([[2, 0], [2, 0]])
+        weights = np.array([[0.1, 0.2], [0.3, 0.4]], np.float32)
+        sorted_ids, sorted_weights, blocks = sort_tokens(ids[:, :2], weights, 3, 4)
+        padding = 2 << 24 | 2
+        assert sorted_ids.tolist() == [1 << 24, 1 << 24 | 1, padding, padding, 0, 1, padding, padding]
+        assert sorted_weights.tolist() == [*weights[:, 1].tolist(), 0, 0, *weights[:, 0].tolist(), 0, 0]
+        assert blocks.tolist() == [0, 2]
+
+
+class TestQuantiser:
+    """Quantiser."""
+
+    def test_rows(self) -> None:
+        """The largest of a row goes to the largest code; int8 rounds to even or truncates."""
+        x = np.array([[127.0, -63.5, 2.5, 0.9]])
+        assert Quantiser(np.dtype(np.int8), 127.0).rows(x).codes.tolist() == [[127, -64, 2, 1]]
+        assert Quantiser(np.dtype(np.int8), 127.0, truncates=True).rows(x).codes.tolist() == [
+            [127, -63, 2, 0]
+        ]
+
+    def test_blocks(self) -> None:
+        """A weight has one scale a block, and values are codes times scale."""
+        w = np.ones((1, 256, 128))
+        w[0, 200, 5] = -254.0
+        found = Quantiser(np.dtype(np.int8), 127.0).blocks(w)
+        assert found.scales is not None
+        assert found.scales.tolist() == [[[np.float32(1 / 127)], [2.0]]]
+        assert found.values[0, 200, 5] == -254.0
+
+
+class TestVariant:
+    """toy.variant."""
+
+    def test_reads_names(self) -> None:
+        """Tile, scheme, activation and order come from the name."""
+        found = toy.variant("gfx942", "x/fmoe_bf16_pertokenFp8_g1u1_vs_tkw1_silu_1tg_ps_32x128.co")
+        assert (found.tile_m, found.tile_n, found.scheme, found.gelu) == (32, 128, "fp8", False)
+        assert (found.weight_in, found.persistent, found.gated, found.family) == (
+            True,
+            True,
+            True,
+            Family.ONE_STAGE,
+        )
+        stage1 = toy.variant("gfx950", "fmoe_stage1_bf16_pertokenFp8_blockscale_g1u1_32x128_3tg_pf2.co")
+        assert (stage1.family, stage1.scheme, stage1.requant_max) == (Family.STAGE1, "fp8-block", 448.0)
+        assert (
+            toy.variant("gfx950", "fmoe_bf16_noquantBf16_g1u0_atm_inlv_silu_1tg_32x512.co").requant_max
+            is None
+        )
+
+    @pytest.mark.parametrize(
+        "name", ["fmoe_b16.co", "fmoe_bf16_pertokenMXfp4_g1u1_silu_1tg_32x256.co", "flash_attention_32x32.co"]
+    )
+    def test_refuses(self, name: str) -> None:
+        """A kernel whose launch is not modelled is an error with its name."""
+        with pytest.raises(UsageError, match=f"{name} must be modelled"):
+            toy.variant("gfx950", name)
