@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final, Literal
 
 import numpy as np
@@ -258,42 +258,20 @@ class Problem:
         if expert not in self.held_experts:
             msg = f"expert must be one of {list(self.held_experts)} (got {expert})"
             raise UsageError(msg)
-        seed, live_k, live_n, width = (
-            self.case.seed,
+        sizes = _Sizes(
+            self.case.cell.scheme,
+            self.fp8.name,
+            self.hidden_size,
             self.live_hidden,
-            self.live_intermediate,
             self.intermediate_size,
+            self.live_intermediate,
+            self.case.tp,
+            self.rank if self.case.tp > 1 else 0,
+            self.case.seed,
+            self.features.biases,
         )
-        whole_n = live_n * self.case.tp
-        part = self.rank if self.case.tp > 1 else 0
-        rows = slice(part * live_n, (part + 1) * live_n)
-
-        w1 = _structured(self, Stream.W1, Stream.W1_SCALE, expert, (2 * whole_n, live_k))
-        padded_w1 = np.zeros((2 * width, self.hidden_size))
-        padded_w1[:live_n, :live_k] = w1[:whole_n][rows]
-        padded_w1[width : width + live_n, :live_k] = w1[whole_n:][rows] * _UP_FACTOR
-
-        w2 = _structured(self, Stream.W2, Stream.W2_SCALE, expert, (live_k, whole_n))
-        padded_w2 = np.zeros((self.hidden_size, width))
-        padded_w2[:live_k, :live_n] = w2[:, rows]
-
-        b1 = b2 = None
-        if self.features.biases:
-            whole_b1 = bell(seed, Stream.B1, expert, (2 * whole_n,)).astype(np.float32)
-            b1 = np.zeros(2 * width, np.float32)
-            b1[:live_n], b1[width : width + live_n] = whole_b1[:whole_n][rows], whole_b1[whole_n:][rows]
-            b2 = np.zeros(self.hidden_size, np.float32)
-            b2[:live_k] = bell(seed, Stream.B2, expert, (live_k,))
-        return ExpertWeights(self.quantise_weights(padded_w1), self.quantise_weights(padded_w2), b1, b2)
-
-    def quantise_weights(self, values: Floats) -> Quantised:
-        """Quantise weights [R, C] as a checkpoint of the case's scheme has them."""
-        scheme = self.case.cell.scheme
-        if scheme == "bf16":
-            return as_bf16(values)
-        if scheme.startswith("fp8"):
-            return quantise_float(values, self.fp8, WEIGHT_BLOCKS[scheme])
-        return quantise_int4(values) if scheme == "int4-w4a16" else quantise_mxfp4(values, WEIGHT_ROUNDING)
+        small = self.hidden_size * self.intermediate_size <= _KEPT_SIZE
+        return _kept_expert(sizes, expert) if small else _make_expert(sizes, expert)
 
     @property
     def static_scales(self) -> tuple[np.float32, np.float32] | None:
@@ -330,11 +308,67 @@ class Problem:
         return digest.hexdigest()
 
 
-def _structured(
-    problem: Problem, values: Stream, scales: Stream, expert: int, shape: tuple[int, int]
-) -> Floats:
+# --------------------------------------------------------------------------- weights of one expert
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """All that the weights of an expert depend on besides its id."""
+
+    scheme: str
+    fp8: str
+    hidden: int
+    live_hidden: int
+    width: int
+    live_width: int
+    partitions: int
+    part: int
+    seed: int
+    biases: bool
+
+
+def _make_expert(sizes: _Sizes, expert: int) -> ExpertWeights:
+    """Make one expert's weights: this partition's slice of the whole, padded with zeros, then quantised."""
+    live_k, live_n, width = sizes.live_hidden, sizes.live_width, sizes.width
+    whole_n = live_n * sizes.partitions
+    rows = slice(sizes.part * live_n, (sizes.part + 1) * live_n)
+
+    w1 = _structured(sizes, Stream.W1, Stream.W1_SCALE, expert, (2 * whole_n, live_k))
+    padded_w1 = np.zeros((2 * width, sizes.hidden))
+    padded_w1[:live_n, :live_k] = w1[:whole_n][rows]
+    padded_w1[width : width + live_n, :live_k] = w1[whole_n:][rows] * _UP_FACTOR
+
+    w2 = _structured(sizes, Stream.W2, Stream.W2_SCALE, expert, (live_k, whole_n))
+    padded_w2 = np.zeros((sizes.hidden, width))
+    padded_w2[:live_k, :live_n] = w2[:, rows]
+
+    b1 = b2 = None
+    if sizes.biases:
+        whole_b1 = bell(sizes.seed, Stream.B1, expert, (2 * whole_n,)).astype(np.float32)
+        b1 = np.zeros(2 * width, np.float32)
+        b1[:live_n], b1[width : width + live_n] = whole_b1[:whole_n][rows], whole_b1[whole_n:][rows]
+        b2 = np.zeros(sizes.hidden, np.float32)
+        b2[:live_k] = bell(sizes.seed, Stream.B2, expert, (live_k,))
+    return ExpertWeights(_quantised(sizes, padded_w1), _quantised(sizes, padded_w2), b1, b2)
+
+
+# Inputs of one cell, and cells of one scheme, share their weights; those of a model's shape are not kept.
+_KEPT_SIZE: Final = 1 << 18
+_kept_expert = lru_cache(maxsize=64)(_make_expert)
+
+
+def _quantised(sizes: _Sizes, values: Floats) -> Quantised:
+    """Quantise weights [R, C] as a checkpoint of the scheme has them."""
+    if sizes.scheme == "bf16":
+        return as_bf16(values)
+    if sizes.scheme.startswith("fp8"):
+        return quantise_float(values, FLOAT_FORMATS[sizes.fp8], WEIGHT_BLOCKS[sizes.scheme])
+    return quantise_int4(values) if sizes.scheme == "int4-w4a16" else quantise_mxfp4(values, WEIGHT_ROUNDING)
+
+
+def _structured(sizes: _Sizes, values: Stream, scales: Stream, expert: int, shape: tuple[int, int]) -> Floats:
     """Return weights whose blocks, rows and experts all differ in size; products of rows are of order 1."""
-    seed, block = problem.case.seed, WEIGHT_BLOCKS[problem.case.cell.scheme]
+    seed, block = sizes.seed, WEIGHT_BLOCKS[sizes.scheme]
     limit = 3 if block == TENSOR else 4  # one exponent is a whole expert's: it must not make it vanish
     exponents = _spread_steps(seed, scales, expert, shape, block, limit)
     weights = bell(seed, values, expert, shape) * ((4 + expert % 3) / 4)

@@ -19,7 +19,7 @@ from aiter_conformance.numerics.activation import Activation
 from aiter_conformance.numerics.formats import Floats, decode_e8m0, e8m0_scale, round_bf16
 from aiter_conformance.numerics.inputs import ExpertWeights, Problem
 from aiter_conformance.numerics.pipeline import Pipeline, Requantisation
-from aiter_conformance.numerics.quantise import TENSOR, block_amax, spread
+from aiter_conformance.numerics.quantise import TENSOR, Quantised, block_amax, spread
 
 _F32: Final = 2.0**-24  # unit roundoff of float32
 _BF16: Final = 2.0**-9  # unit roundoff of bfloat16
@@ -151,7 +151,7 @@ def _first_stage(
     pipeline: Pipeline,
 ) -> _Uncertain:
     """Return the activated intermediate of one expert's tokens, in exact arithmetic, and its error."""
-    w1 = weights.w1.values()
+    w1 = _weights(weights.w1, pipeline)
     x, width = inputs.value[token], w1.shape[0] // 2
     sums = x @ w1.T
     error = x.shape[1] * _F32 * (np.abs(x) @ np.abs(w1).T) + inputs.deviation[token] @ np.abs(w1).T
@@ -201,6 +201,11 @@ def _between(
     ]
 
 
+def _weights(weights: Quantised, pipeline: Pipeline) -> Floats:
+    values = weights.values()
+    return round_bf16(values) if pipeline.weights_bf16 else values
+
+
 def _cut(part: _Uncertain, width: int) -> list[_Uncertain]:
     starts = range(0, part.value.shape[1], width)
     return [
@@ -221,7 +226,7 @@ def _second_stage(
     part: _Uncertain, weights: ExpertWeights, pipeline: Pipeline
 ) -> tuple[Floats, Floats, Floats]:
     """Return one expert's results, their error, and the magnitudes that are rounded on the way."""
-    w2 = weights.w2.values()
+    w2 = _weights(weights.w2, pipeline)
     values = part.value @ w2.T
     error = part.deviation @ np.abs(w2).T + w2.shape[1] * _F32 * (np.abs(part.value) @ np.abs(w2).T)
     width = pipeline.slice_width or max(w2.shape[1], 1)

@@ -44,6 +44,8 @@ class Pipeline:
         slice_width: Width of the slices of the intermediate that are quantised and added on their own, as
             one-stage kernels do; None is the whole width.
         router: Where the router weight multiplies.
+        weights_bf16: Whether dequantised weights are rounded to bfloat16, as the int4 kernels do with code
+            times scale (ISA-FACTS 3.4); of MXFP4 that changes nothing.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Pipeline:
     intermediate_bf16: bool = True
     slice_width: int | None = None
     router: Router = "out"
+    weights_bf16: bool = False
 
 
 # AITER's default from v0.1.17 on (aiter/utility/mx_types.py: RoundUp); EVEN before (dynamic_mxfp4_quant).
@@ -82,4 +85,5 @@ def nominal_pipeline(cell: Cell) -> Pipeline:
         intermediate=how,
         intermediate_bf16=not tkw1,
         router=cell.router,
+        weights_bf16=cell.scheme == "int4-w4a16",
     )

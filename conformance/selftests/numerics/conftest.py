@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from aiter_conformance.axes import Cell
 from aiter_conformance.case import Case
-from aiter_conformance.numerics.inputs import ExpertWeights, Features, Problem
+from aiter_conformance.numerics.inputs import Features, Problem
 from aiter_conformance.numerics.pipeline import Pipeline, nominal_pipeline
 from aiter_conformance.numerics.quantise import Quantised
 
@@ -113,7 +113,8 @@ class Kernel:
         if self.fault == "weight-scale-ignored" and which == "w2":
             scales = np.ones_like(scales)
         rows, columns = (a // b for a, b in zip(elements.shape, scales.shape, strict=True))
-        return (elements * np.repeat(np.repeat(scales, rows, 0), columns, 1)).astype(F32)
+        values = (elements * np.repeat(np.repeat(scales, rows, 0), columns, 1)).astype(F32)
+        return to_bf16(values) if self.pipeline.weights_bf16 else values
 
     def first(self, x: Array, w: Array, e: int, made: Any) -> Array:
         """Return the intermediate of one expert's rows."""
@@ -208,17 +209,6 @@ class Kernel:
         return to_bf16(out)
 
 
-class KeptProblem(Problem):
-    """A problem that makes each expert once: the faults of one input share its weights."""
-
-    def expert(self, expert: int) -> ExpertWeights:
-        """Return the weights of one expert."""
-        kept: dict[int, ExpertWeights] = self.__dict__.setdefault("kept", {})
-        if expert not in kept:
-            kept[expert] = super().expert(expert)
-        return kept[expert]
-
-
 @pytest.fixture(scope="session")
 def problem_of() -> Callable[..., Problem]:
     """Return a maker of problems: scheme, activation, router, features, and numbers of the case."""
@@ -234,7 +224,7 @@ def problem_of() -> Callable[..., Problem]:
         cell = Cell(arch or ARCHS[scheme], scheme, activation, "in" if router == "in" else "out")
         if router == "in":
             numbers = {"topk": 1} | numbers
-        return KeptProblem(Case(cell, **numbers), features)
+        return Problem(Case(cell, **numbers), features)
 
     return make
 
