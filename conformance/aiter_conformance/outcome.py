@@ -46,6 +46,7 @@ class Reason(StrEnum):
     # fail: what a subject does
     DECLARATION_DIFFERS = "declaration-differs"
     CALL_DIFFERS = "call-differs"
+    NUMBERS_DIFFER = "numbers-differ"
     # not_run
     BUILT_ON_FIRST_USE = "built-on-first-use"
     INFRASTRUCTURE = "infrastructure"

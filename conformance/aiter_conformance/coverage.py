@@ -1,0 +1,103 @@
+"""Which inputs a level needs of a cell: ``matrices/spec/coverage.toml`` as cases."""
+
+from __future__ import annotations
+
+import itertools
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from aiter_conformance.axes import Cell, spec_dir
+from aiter_conformance.case import Case
+from aiter_conformance.errors import UsageError
+from aiter_conformance.numerics.inputs import Features, Problem
+
+_NUMBERS: Final = frozenset(
+    {
+        "experts",
+        "topk",
+        "hidden",
+        "intermediate",
+        "tokens",
+        "tp",
+        "ep",
+        "hidden_pad",
+        "intermediate_pad",
+        "seed",
+    }
+)
+_FEATURES: Final = frozenset({"biases", "swiglu_limit", "beta", "linear_beta", "shared_experts", "routing"})
+_RESTRICTIONS: Final = {"schemes": "scheme", "activations": "activation", "routers": "router"}
+_WORDS: Final = frozenset({"name", "levels", "for", "except"})
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedInput:
+    """One entry of ``coverage.toml``.
+
+    Attributes:
+        name: Short name, shown where an input fails.
+        levels: Levels that need it.
+        why: What it is there for.
+        numbers: Numbers of the case, each a list of values.
+        features: Features of the input.
+        only: Values of the cell's axes that it is restricted to.
+        excepted: ``scheme/router`` of cells that cannot take it.
+    """
+
+    name: str
+    levels: tuple[str, ...]
+    why: str
+    numbers: dict[str, tuple[int, ...]]
+    features: Features
+    only: dict[str, tuple[str, ...]]
+    excepted: tuple[str, ...]
+
+    def concerns(self, cell: Cell) -> bool:
+        """Return whether the input says anything about a cell."""
+        wanted = all(getattr(cell, axis) in values for axis, values in self.only.items())
+        return wanted and f"{cell.scheme}/{cell.router}" not in self.excepted
+
+
+@cache
+def load_coverage() -> tuple[PlannedInput, ...]:
+    """Read ``coverage.toml``.
+
+    Raises:
+        UsageError: An entry has a word that is none of the known ones.
+    """
+    data = tomllib.loads((spec_dir() / "coverage.toml").read_text(encoding="utf-8"))
+    return tuple(_planned(entry, data["base"]) for entry in data["input"])
+
+
+def _planned(entry: dict[str, Any], base: dict[str, Any]) -> PlannedInput:
+    unknown = set(entry) - _NUMBERS - _FEATURES - _WORDS - set(_RESTRICTIONS)
+    if unknown:
+        msg = f"an input of coverage.toml must have known words only (got {', '.join(sorted(unknown))})"
+        raise UsageError(msg)
+    numbers = {name: value for name, value in (base | entry).items() if name in _NUMBERS}
+    return PlannedInput(
+        name=entry["name"],
+        levels=tuple(entry["levels"]),
+        why=entry["for"],
+        numbers={name: tuple(v) if isinstance(v, list) else (v,) for name, v in numbers.items()},
+        features=Features(**{name: value for name, value in entry.items() if name in _FEATURES}),
+        only={axis: tuple(entry[name]) for name, axis in _RESTRICTIONS.items() if name in entry},
+        excepted=tuple(entry.get("except", ())),
+    )
+
+
+def problems(cell: Cell, level: str) -> Iterator[tuple[str, Problem]]:
+    """Yield (name of the input, problem) for all that a level needs of a cell, every rank of a group."""
+    for planned in load_coverage():
+        if level not in planned.levels or not planned.concerns(cell):
+            continue
+        for values in itertools.product(*planned.numbers.values()):
+            numbers = dict(zip(planned.numbers, values, strict=True))
+            if cell.router == "in":
+                numbers["topk"] = 1
+            case = Case(cell, **numbers)
+            for rank in range(max(case.tp, case.ep)):
+                yield planned.name, Problem(case, planned.features, rank)

@@ -1,0 +1,60 @@
+"""Level reference: whether a leaf's numbers are right, with AITER's kernels modelled family by family.
+
+Needs torch. The model is the harness's, not a release's: what holds here holds of the leaf's call, its
+layouts and the contract of the operator.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from aiter_conformance import contract, coverage
+from aiter_conformance.axes import Cell
+from aiter_conformance.golden import observe
+from aiter_conformance.numerics.verdict import bucket
+from aiter_conformance.outcome import Kind, Outcome, Reason
+from aiter_conformance.protocols import Subject
+from aiter_conformance.providers.reference import FamilyRefusal, MxActivations, ReferenceProvider
+
+# MXFP4 kernels for SiTU take their activations' type from the environment, not from the call (SPEC 7).
+_SITU_ACTIVATIONS: dict[str, MxActivations] = {"mxfp4-w4a16": "bf16", "mxfp4-w4a4": "fp4"}
+
+
+def provider_for(cell: Cell) -> ReferenceProvider:
+    """Return the provider whose kernels compute with the activations that the scheme names."""
+    return ReferenceProvider(_SITU_ACTIVATIONS.get(cell.scheme) if cell.activation == "situ" else None)
+
+
+def observe_cell(subject: Subject, cell: Cell) -> Outcome:
+    """Return whether every input that the level needs of an accepted cell gives the right numbers."""
+    ran: Counter[str] = Counter()
+    wrong: list[str] = []
+    refused: list[str] = []
+    largest = 0.0
+    for name, problem in coverage.problems(cell, "reference"):
+        ran[name] += 1
+        try:
+            verdict = observe(problem, subject, provider_for(cell)).verdict
+        except FamilyRefusal as refusal:
+            refused.append(str(refusal))
+            continue
+        largest = max(largest, verdict.bound_ratio)
+        if not verdict.passed:
+            wrong.append(f"{name}, rank {problem.rank} of {problem.case}: {verdict.message}")
+    cases = ran.total()
+    details = {"cases": cases, "wrong": len(wrong), "refused": len(refused), "bound_ratio": bucket(largest)}
+    if wrong:
+        return Outcome(
+            Kind.FAIL, Reason.NUMBERS_DIFFER, f"{len(wrong)} of {cases} inputs are wrong: {wrong[0]}", details
+        )
+    if refused:
+        message = f"{len(refused)} of {cases} inputs have no kernel: {refused[0]}"
+        return Outcome(Kind.FAIL, Reason.NO_KERNEL, message, details)
+    return Outcome(Kind.PASS, details=details)
+
+
+def observe_cells(subject: Subject, cells: Iterable[Cell]) -> dict[Cell, Outcome]:
+    """Observe every cell that the contract accepts; the others have no numbers to look at."""
+    accepted = [cell for cell in cells if contract.declaration(cell).kind is Kind.PASS]
+    return {cell: observe_cell(subject, cell) for cell in accepted}
