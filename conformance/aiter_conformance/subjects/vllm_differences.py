@@ -1,7 +1,7 @@
 """Where vLLM 0.33.0 does not do what SPEC says: one entry for each difference that was observed.
 
 An entry that no longer shows is an error of the suites and of the differential, so a newer vLLM makes this
-list shorter. ``reports/findings`` has a standalone script for each.
+list shorter. ``reports/findings/vllm`` has a standalone script for each.
 """
 
 from __future__ import annotations

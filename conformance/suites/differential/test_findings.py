@@ -15,13 +15,13 @@ from aiter_conformance.subjects.vllm import find_wheel
 if TYPE_CHECKING:
     from aiter_conformance.protocols import Subject
 
-FOLDER = Path(__file__).parents[3] / "reports" / "findings"
+FOLDER = Path(__file__).parents[3] / "reports" / "findings" / "vllm"
 SHARED = "vllm_on_cpu"
 SCRIPTS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != SHARED)
 
 
 class TestFindings:
-    """``reports/findings``."""
+    """``reports/findings/vllm``."""
 
     def test_page_lists_every_script(self) -> None:
         """Each script has its line, and each line its script."""
