@@ -12,7 +12,7 @@ from enum import StrEnum
 from packaging.requirements import InvalidRequirement, Requirement
 
 from aiter_conformance.axes import load_axes
-from aiter_conformance.release.anchors import Anchor, read_anchors
+from aiter_conformance.release.anchors import Anchor, Place, read_anchors
 from aiter_conformance.release.api import ApiFacts, EnumFact, read_api
 from aiter_conformance.release.artefact import Release
 from aiter_conformance.release.files import METADATA_PATH
@@ -40,7 +40,7 @@ class ReleaseFacts:
         flydsl: The FlyDSL versions that it asks for, e.g. ``==0.2.4``; None if it asks for none.
         build_archs: The archs that its prebuilt MoE modules were compiled for; None if it has no such module,
             or none that says so: AITER then compiles for the GPU that it finds.
-        findings: Unreadable sources and unresolvable imports, sorted.
+        findings: Unreadable sources, anchors that changed and imports that do not resolve, sorted.
     """
 
     version: str
@@ -97,6 +97,7 @@ def read_facts(release: Release, archs: Sequence[str] | None = None) -> ReleaseF
     paths = set(release.files.paths)
     bases = {module: module.replace(".", "/") for module in ENTRY_MODULES}
     findings = set(sources.findings) | {_unresolved(fact) for fact in imports if fact.fails}
+    findings |= {_changed(anchor, place) for anchor in anchors for place in anchor.places if not place.agrees}
     return ReleaseFacts(
         version=release.version,
         api=api,
@@ -187,6 +188,11 @@ def _flat_signature(signature: Signature) -> Iterator[tuple[str, str]]:
 def _flat_enum(enum: EnumFact) -> Iterator[tuple[str, str]]:
     for member, value in enum.members.items():
         yield f"{enum.name}.{member}", str(value)
+
+
+def _changed(anchor: Anchor, place: Place) -> Finding:
+    message = f"{anchor.name}: {anchor.expected} (got {place.source!r})"
+    return Finding(place.path, place.line, FindingCode.ANCHOR_CHANGED, message)
 
 
 def _unresolved(fact: ImportFact) -> Finding:

@@ -20,6 +20,7 @@ class FindingCode(StrEnum):
     # facts read from the sources
     SOURCE_UNREADABLE = "source-unreadable"
     IMPORT_UNRESOLVED = "import-unresolved"
+    ANCHOR_CHANGED = "anchor-changed"
     # tuned tables; a malformed row is one there too
     TABLE_UNREADABLE = "table-unreadable"
     TUNED_DUPLICATE_KEY = "tuned-duplicate-key"

@@ -10,6 +10,7 @@ import contextlib
 import io
 import json
 import re
+import tomllib
 import zipfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -23,8 +24,9 @@ from hypothesis import strategies as st
 from packaging.version import Version
 
 from aiter_conformance import evidence
-from aiter_conformance.axes import Cell
+from aiter_conformance.axes import Cell, spec_dir
 from aiter_conformance.errors import HarnessError
+from aiter_conformance.ledger import parse_ledger
 from aiter_conformance.outcome import Kind, Outcome, Reason
 from aiter_conformance.release import open_release, read_facts, read_tuned, take_inventory
 from aiter_conformance.release.codeobject import CodeObjectError, parse_code_object, read_kernel_metadata
@@ -90,6 +92,7 @@ RECORD = evidence.to_json(
         findings=(evidence.Finding("missing-object", "hsa/x.csv:3", "It is not there."),),
     )
 ).encode()
+LEDGER = (spec_dir() / "ledger.toml").read_bytes()
 FAMILIES = re.compile(
     r"_ZN5aiter\d+fmoe|moe_ck2stages_gemm|flydsl_|opus_moe|cktile_|swiglu_mxfp4|grouped_gemm"
 )
@@ -270,3 +273,14 @@ class TestText:
             }
             assert record.release is not None
             assert record.release.identity == expected["release"]["identity"]
+
+    @slow
+    @given(data=mutated(LEDGER))
+    def test_the_ledger(self, guarded: Guard, data: bytes) -> None:
+        """A damaged ledger is refused, or its entries are those that TOML gives, each of them whole."""
+        text = data.decode("utf-8", "replace")
+        with guarded(), contextlib.suppress(HarnessError):
+            entries = parse_ledger(text)
+            expected = tomllib.loads(text).get("entry", [])
+            assert [entry.id for entry in entries] == [item["id"] for item in expected]
+            assert all(bool(entry.cells) != bool(entry.paths) for entry in entries)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
+from aiter_conformance.ledger import Observation, explains, judge, load_ledger
 from aiter_conformance.release import (
     AnchorStatus,
     ObjectCount,
@@ -261,6 +262,37 @@ def test_nothing_is_unreadable(clone: Clone) -> None:
     """All that the readers look at can be read, in every release."""
     found = {v: [str(x) for x in f.findings if x.code == "source-unreadable"] for v, f in clone.facts.items()}
     assert not {v: texts for v, texts in found.items() if texts}
+
+
+def test_the_ledger(clone: Clone) -> None:
+    """Every entry about sources explains something in its releases, and nothing contradicts one."""
+    entries = [entry for entry in load_ledger() if entry.paths]
+    seen = [
+        Observation(version, path=finding.path, reason=finding.code.value, message=finding.message)
+        for version, facts in clone.facts.items()
+        for finding in facts.findings
+    ]
+    for revision in TUNED_ROWS:
+        with open_release(f"git:{clone.path}@{revision}") as release:
+            found = read_tuned(release).findings
+        seen += [
+            Observation(
+                release.version, path=finding.path, reason=finding.code.value, message=finding.message
+            )
+            for finding in found
+        ]
+    assert judge(entries, seen, full=True) == []
+    unexplained = {
+        (one.release, one.message)
+        for one in seen
+        if explains(entries, one) is None and Version("0.1.14") <= _released(one.release)
+    }
+    assert unexplained == set()
+
+
+def _released(version: str) -> Version:
+    """Return *version* as a number to compare with; main is later than every release."""
+    return Version("999") if version == MAIN_VERSION else Version(version)
 
 
 @pytest.mark.parametrize("revision", C8_ROWS)

@@ -1,0 +1,198 @@
+"""The ledger: what an entry explains, and everything that it must not explain."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from aiter_conformance.errors import InfrastructureError
+from aiter_conformance.ledger import (
+    Effect,
+    Fault,
+    FaultKind,
+    Observation,
+    Window,
+    explains,
+    judge,
+    load_ledger,
+    parse_ledger,
+)
+from aiter_conformance.outcome import Kind
+
+CELL_ENTRY = """
+[[entry]]
+id = "wrong-pad"
+title = "A pad is doubled twice"
+upstream = "ROCm/aiter#1"
+effect = "expected-fail"
+reason = "call-differs"
+cells = ["gfx950/mxfp4-*/swigluoai/*"]
+releases = [{ from = "0.1.14", before = "0.1.18" }, { from = "0.1.19.post1" }]
+bound = 0.5
+until = "0.1.21"
+"""
+FINDING_ENTRY = """
+[[entry]]
+id = "gone-module"
+title = "A module is gone"
+upstream = "unreported"
+page = "reports/findings/gone.py"
+effect = "expected-fail"
+reason = "import-unresolved"
+paths = ["aiter/ops/*.py"]
+about = "kernels.gone"
+"""
+FAILED = Observation(
+    "0.1.14", cell="gfx950/mxfp4-w4a16/swigluoai/out", kind=Kind.FAIL, reason="call-differs", size=0.25
+)
+FOUND = Observation(
+    "0.1.14", path="aiter/ops/x.py", reason="import-unresolved", message="no aiter.kernels.gone there"
+)
+
+
+class TestProjectLedger:
+    """The project's own ledger."""
+
+    def test_it_can_be_read_and_its_pages_are_there(self, request: pytest.FixtureRequest) -> None:
+        """Every entry obeys the rules, and a finding that nobody reported has its page in the repository."""
+        entries = load_ledger()
+        assert entries
+        pages = [request.config.rootpath / entry.page for entry in entries if entry.page]
+        assert [page.name for page in pages if not page.is_file()] == []
+
+
+class TestParseLedger:
+    """`parse_ledger`."""
+
+    def test_an_entry(self) -> None:
+        """Every key of an entry is read; what is left out has its neutral value."""
+        cells, findings = parse_ledger(CELL_ENTRY + FINDING_ENTRY)
+        assert (cells.id, cells.upstream, cells.page) == ("wrong-pad", "ROCm/aiter#1", None)
+        assert (cells.effect, cells.reason, cells.bound) == (Effect.EXPECTED_FAIL, "call-differs", 0.5)
+        assert cells.releases == (Window("0.1.14", "0.1.18"), Window("0.1.19.post1", None))
+        assert (cells.cells, cells.cases, cells.paths) == (("gfx950/mxfp4-*/swigluoai/*",), (), ())
+        assert cells.until == "0.1.21"
+        assert (findings.page, findings.paths) == ("reports/findings/gone.py", ("aiter/ops/*.py",))
+        assert (findings.about, findings.bound, findings.until) == ("kernels.gone", None, None)
+
+    def test_an_empty_ledger(self) -> None:
+        """Nothing known is a good ledger."""
+        assert parse_ledger("# nothing\n") == ()
+
+    @pytest.mark.parametrize(
+        ("find", "put", "said"),
+        [
+            ('id = "wrong-pad"', 'id = "Wrong Pad"', "small letters"),
+            ('id = "wrong-pad"', "", "id must be a text"),
+            ('title = "A pad is doubled twice"', 'title = ""', "title must be a text"),
+            ("ROCm/aiter#1", "issue 1", "owner/repo#number"),
+            ("ROCm/aiter#1", "unreported", "must have a page"),
+            ("expected-fail", "ignore", "effect must be one of"),
+            ("call-differs", "wrong-arch", "reason must be a known reason"),
+            ('cells = ["gfx950/mxfp4-*/swigluoai/*"]', "", "cells or about paths"),
+            ('cells = ["', 'paths = ["x"]\ncells = ["', "cells or about paths"),
+            ('cells = ["gfx950/mxfp4-*/swigluoai/*"]', "cells = [1]", "cells must be a list of texts"),
+            ('from = "0.1.14"', 'from = "0.1.18"', "must not be empty"),
+            ('from = "0.1.14"', 'from = "soon"', "PEP 440"),
+            ('from = "0.1.14", ', "", "must be a list of"),
+            ("bound = 0.5", "bound = -1", "positive number"),
+            ("bound = 0.5", "bound = nan", "positive number"),
+            ("bound = 0.5", "bound = true", "positive number"),
+            ("bound = 0.5", "limit = 0.5", "keys must be known"),
+            ('until = "0.1.21"', 'until = "later"', "PEP 440"),
+            ("[[entry]]", "[entry]", "list of"),
+            ("[[entry]]", "more = 1\n[[entry]]", "nothing else"),
+            ("[[entry]]", "[[entry", "must be TOML"),
+        ],
+    )
+    def test_a_broken_entry(self, find: str, put: str, said: str) -> None:
+        """A broken rule is an error that says which; nothing is taken on trust."""
+        assert CELL_ENTRY.count(find) == 1
+        with pytest.raises(InfrastructureError, match=said):
+            parse_ledger(CELL_ENTRY.replace(find, put))
+
+    def test_an_id_twice(self) -> None:
+        """Two entries of one name are an error."""
+        with pytest.raises(InfrastructureError, match="'wrong-pad' twice"):
+            parse_ledger(CELL_ENTRY + CELL_ENTRY)
+
+
+class TestJudge:
+    """`judge` and `explains`."""
+
+    @pytest.mark.parametrize(
+        "seen", [FAILED, FOUND, replace(FAILED, release="main-20260801-00000000", size=0.5)]
+    )
+    def test_what_an_entry_explains(self, seen: Observation) -> None:
+        """A failure just as the entry says, or a finding of its code in its files, is explained."""
+        entries = parse_ledger((CELL_ENTRY + FINDING_ENTRY).replace('until = "0.1.21"', ""))
+        assert judge(entries, [seen], full=False) == []
+        assert explains(entries, seen) is not None
+
+    @pytest.mark.parametrize(
+        ("seen", "kind"),
+        [
+            (replace(FAILED, kind=Kind.PASS, reason=None, size=None), FaultKind.UNEXPECTED_PASS),
+            (replace(FAILED, reason="no-kernel"), FaultKind.OTHER_REASON),
+            (replace(FAILED, size=0.75), FaultKind.BEYOND_BOUND),
+            (replace(FAILED, size=float("nan")), FaultKind.BEYOND_BOUND),
+            (replace(FAILED, size=None), FaultKind.BEYOND_BOUND),
+            (replace(FAILED, release="0.1.21"), FaultKind.EXPIRED),
+            (replace(FAILED, release="main-20260822-00000000"), FaultKind.EXPIRED),
+        ],
+    )
+    def test_what_an_entry_must_not_hide(self, seen: Observation, kind: FaultKind) -> None:
+        """A success, another reason, a larger failure and one after its release are faults."""
+        entries = parse_ledger(CELL_ENTRY)
+        assert [(fault.entry, fault.kind) for fault in judge(entries, [seen], full=False)] == [
+            ("wrong-pad", kind)
+        ]
+        assert explains(entries, seen) is None
+
+    @pytest.mark.parametrize(
+        "seen",
+        [
+            replace(FAILED, release="0.1.18"),
+            replace(FAILED, release="0.1.19"),
+            replace(FAILED, release="0.1.13"),
+            replace(FAILED, cell="gfx942/mxfp4-w4a16/swigluoai/out"),
+            replace(FOUND, path="aiter/fused_moe.py"),
+            replace(FOUND, message="no aiter.kernels.other there"),
+            replace(FOUND, reason="source-unreadable"),
+        ],
+    )
+    def test_what_an_entry_is_not_about(self, seen: Observation) -> None:
+        """Other releases, cells, files and findings are none of its business."""
+        entries = parse_ledger(CELL_ENTRY + FINDING_ENTRY)
+        assert judge(entries, [seen], full=False) == []
+        assert explains(entries, seen) is None
+
+    def test_cases(self) -> None:
+        """An entry can be about some cases of its cells, and is then not about the cell as a whole."""
+        (entry,) = parse_ledger(CELL_ENTRY + 'cases = ["*-M1-*"]\n')
+        assert FAILED.cell is not None
+        assert entry.matches(replace(FAILED, case=f"{FAILED.cell}@E8-k2-K256-N256-M1-tp1-ep1-hp0-ip0-s0"))
+        assert not entry.matches(
+            replace(FAILED, case=f"{FAILED.cell}@E8-k2-K256-N256-M64-tp1-ep1-hp0-ip0-s0")
+        )
+        assert not entry.matches(FAILED)
+
+    def test_a_quarantined_case_must_not_run(self) -> None:
+        """In quarantine any outcome but skipped and not run is a fault."""
+        entries = parse_ledger(CELL_ENTRY.replace("expected-fail", "quarantine"))
+        assert judge(entries, [replace(FAILED, kind=Kind.SKIPPED)], full=True) == []
+        (fault,) = judge(entries, [FAILED], full=True)
+        assert fault.kind is FaultKind.LAUNCHED
+
+    @pytest.mark.parametrize("kind", [Kind.NOT_RUN, Kind.SKIPPED])
+    def test_what_did_not_run_says_nothing(self, kind: Kind) -> None:
+        """A case that did not run is neither a success nor a failure."""
+        assert judge(parse_ledger(CELL_ENTRY), [replace(FAILED, kind=kind)], full=False) == []
+
+    def test_an_entry_without_a_match(self) -> None:
+        """With everything looked at, an entry without a match is a fault; with a part, it is not."""
+        entries = parse_ledger(CELL_ENTRY + FINDING_ENTRY)
+        assert judge(entries, [FAILED], full=False) == []
+        message = "an entry must explain something that was observed (nothing matches it)"
+        assert judge(entries, [FAILED], full=True) == [Fault("gone-module", FaultKind.UNMATCHED, message)]
