@@ -87,10 +87,14 @@ def _launches_something(trace: Trace, arch: str) -> Iterator[Finding]:
 def _kernels_exist(trace: Trace, arch: str) -> Iterator[Finding]:  # noqa: ARG001 -- checks are called alike
     for launch in trace.products:
         if launch.problem is not None:
-            where = (
-                f"the tuned row's {launch.role}" if trace.row is not None else f"the default {launch.role}"
+            origin = "tuned" if trace.row is not None else "default"
+            message = f"the {origin} {launch.role} cannot run: {launch.problem}"
+            yield _found(trace, Code.NO_KERNEL, launch.problem, message)
+        elif launch.ignored is not None:
+            cause = (
+                f"a {launch.family} {launch.role} that a tuned row names is not made: another runs instead"
             )
-            yield _found(trace, Code.NO_KERNEL, launch.problem, f"{where} cannot run: {launch.problem}")
+            yield _found(trace, Code.TUNED_NOT_MADE, cause, f"{cause} ({launch.ignored})")
 
 
 def _arch_can(trace: Trace, arch: str) -> Iterator[Finding]:

@@ -114,7 +114,7 @@ class LaunchReader:
         made = instance.get("named", True)
         claim = read_kernel_name(called)
         tile = _CK_TILE.search(called) if made else None
-        problem = instance.get("error") or instance.get("unreadable")
+        problem = instance.get("error")
         if called and not made and problem is not None:
             problem = f"the generator does not make {called}, and without it: {problem}"
         elif problem is None and "picked" in instance and not instance["candidates"]:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from aiter_conformance.trace.call import Call
+from aiter_conformance.trace.call import Call, call_from_json
 
 
 class Role(StrEnum):
@@ -190,15 +190,52 @@ class Trace:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the trace as plain JSON values; what is None or empty is left out."""
+        """Return the trace as plain JSON values; what is None or empty is left out, but for the call."""
         plain: dict[str, Any] = _without_empty(asdict(self))
-        return plain
+        return plain | {"call": self.call.to_json()}
+
+
+def trace_from_json(data: dict[str, Any]) -> Trace:
+    """Return the trace that `Trace.to_json` gave."""
+    call = call_from_json(data["call"])
+    raised = data.get("raised")
+    return Trace(
+        **{
+            **data,
+            "call": call,
+            "status": Status(data["status"]),
+            "raised": None if raised is None else Raised(**{"message": "", "place": "", **raised}),
+            "dispatch": Dispatch(data.get("dispatch", Dispatch.UNKNOWN)),
+            "lookups": tuple(_lookup_from_json(each) for each in data.get("lookups", ())),
+            "launches": tuple(_launch_from_json(each) for each in data.get("launches", ())),
+            "warnings": tuple(data.get("warnings", ())),
+        }
+    )
+
+
+def _lookup_from_json(data: dict[str, Any]) -> Lookup:
+    return Lookup(data["table"], tuple(data["key"]), data["hit"], tuple(data.get("never", ())))
+
+
+def _launch_from_json(data: dict[str, Any]) -> Launch:
+    tile = data.get("tile")
+    return Launch(
+        **{
+            **data,
+            "role": Role(data["role"]),
+            "candidates": tuple(data.get("candidates", ())),
+            "tile": None if tile is None else (tile[0], tile[1], tile[2]),
+        }
+    )
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or value in ((), [], {}, "")
 
 
 def _without_empty(value: Any) -> Any:
     if isinstance(value, dict):
-        kept = {key: _without_empty(item) for key, item in value.items()}
-        return {key: item for key, item in kept.items() if item not in (None, (), [], {}, "")}
+        return {key: _without_empty(item) for key, item in value.items() if not _is_empty(item)}
     if isinstance(value, list | tuple):
         return [_without_empty(item) for item in value]
     return value

@@ -181,7 +181,7 @@ class Tracer:
             "fp8": self.board.fp8,
             "enums": {name: enum.members for text in headers for name, enum in parse_enums(text)[0].items()},
             "constants": constants,
-            "packages": ["triton", "iris", *(["flydsl"] if flydsl else [])],
+            "packages": ["torch._dynamo", "triton", "iris", *(["flydsl"] if flydsl else [])],
             "versions": versions,
         }
 

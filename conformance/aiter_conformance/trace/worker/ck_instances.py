@@ -13,10 +13,11 @@ import runpy
 import shlex
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from aiter_conformance.trace.worker.ck_heuristics import HeuristicsError, NoKernelError, pick
+from aiter_conformance.trace.worker.ck_heuristics import HeuristicsError, NoKernelError, Picked, pick
 
 _LOOKUP: Final = "gemm_moe_ck2stages_lookup.h"
 _HEURISTICS: Final = "ck2stages_moe_stage{stage}_heuristic_dispatch.hpp"
@@ -24,11 +25,21 @@ _NAME: Final = re.compile(r'\{"(moe_ck2stages_\w+)"')
 _STAGE: Final = re.compile(r"stage([12])")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class _Generated:
     names: frozenset[str]
     heuristics: dict[str, str]
     error: str | None
+
+    @cache  # noqa: B019 -- lives as long as the process
+    def pick(self, stage: str, parameters: tuple[tuple[str, int | str], ...]) -> Picked | str | None:
+        """Return what the heuristics pick, or why they pick nothing; None where they cannot be read."""
+        try:
+            return pick(self.heuristics.get(stage, ""), dict(parameters))
+        except NoKernelError as error:
+            return str(error)
+        except HeuristicsError:
+            return None
 
 
 class CkInstances:
@@ -106,19 +117,16 @@ def _instance(generated: _Generated, stage: str, arguments: dict[str, Any]) -> d
     states = arguments["hidden_states" if stage == "1" else "inter_states"]
     weights, out = arguments["w1"], arguments["out"]
     inter_dim = weights["shape"][1] // 2
-    parameters: dict[str, int | str] = {
-        "block_m": int(arguments["block_m"]),
-        "inter_dim": inter_dim,
-        "x_dtype": states["dtype"],
-        "w_dtype": weights["dtype"],
-        "y_dtype": out["dtype"],
-    }
-    try:
-        picked = pick(generated.heuristics.get(stage, ""), parameters)
-    except NoKernelError as error:
-        return made | {"error": str(error)}
-    except HeuristicsError as error:
-        return made | {"unreadable": str(error)}
+    parameters = (
+        ("block_m", int(arguments["block_m"])),
+        ("inter_dim", inter_dim),
+        ("x_dtype", states["dtype"]),
+        ("w_dtype", weights["dtype"]),
+        ("y_dtype", out["dtype"]),
+    )
+    picked = generated.pick(stage, parameters)
+    if not isinstance(picked, Picked):
+        return made | {"error": picked or "what the generator writes cannot be read"}
     sizes = "x".join(str(size) for size in (picked.threads, *picked.tile))
     return made | {
         "tile": list(picked.tile),

@@ -74,20 +74,31 @@ class FakeJit:
             if name in self._enums:
                 return self._factory(self._enums[name])
             signature = inspect.signature(stub)
+            names = tuple(signature.parameters)
+            defaults = {
+                key: each.default
+                for key, each in signature.parameters.items()
+                if each.default is not each.empty
+            }
 
             @functools.wraps(stub)
             def operator(*args: Any, custom_build_args: Any = None, **kwargs: Any) -> Any:  # noqa: ARG001
-                bound = signature.bind(*args, **kwargs)
-                bound.apply_defaults()
+                arguments = dict(zip(names, args, strict=False)) | kwargs
+                if (
+                    len(arguments) != len(args) + len(kwargs)
+                    or not arguments.keys() <= signature.parameters.keys()
+                ):
+                    signature.bind(*args, **kwargs)  # raises what a wrong call raises
+                arguments = {key: arguments[key] if key in arguments else defaults[key] for key in names}
                 built, generator = module, None
                 if gen_func is not None:
                     build = gen_func(*args, **kwargs)
                     built = build.get("md_name", module)
                     generator = _first_command(build.get("blob_gen_cmd"))
-                self._recorder.operator(name, built, bound.arguments, generator)
+                self._recorder.operator(name, built, arguments, generator)
                 if gen_fake is not None:
                     return gen_fake(*args, **kwargs)
-                return _result(signature.return_annotation, bound.arguments)
+                return _result(signature.return_annotation, arguments)
 
             return operator
 

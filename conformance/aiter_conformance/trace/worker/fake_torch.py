@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import torch
-import torch._dynamo  # before any placeholder is in place: it looks for the real packages
 from torch.overrides import TorchFunctionMode
 
 DEVICE: Final = torch.device("meta")
@@ -27,7 +26,35 @@ class _OnMeta(TorchFunctionMode):
     ) -> Any:
         if kwargs and "device" in kwargs:
             kwargs = {**kwargs, "device": _replaced(kwargs["device"])}
+        if func in _ELEMENTWISE and (made := _ELEMENTWISE[func](*args)) is not None:
+            return made
         return func(*args, **(kwargs or {}))
+
+
+def _like(operand: int, dtype: torch.dtype | None = None) -> Callable[..., torch.Tensor | None]:
+    """Return a function that gives the result of an elementwise operation on tensors without values.
+
+    Torch works such results out in Python, which takes longer than a whole dispatch. This one answers where
+    every tensor has the same shape, and None otherwise.
+
+    Args:
+        operand: Which of the tensors has the result's dtype.
+        dtype: The result's dtype where no tensor has it.
+    """
+
+    def made(*operands: Any) -> torch.Tensor | None:
+        tensors = [each for each in operands if isinstance(each, torch.Tensor) and each.dim()]
+        if not tensors or any(each.shape != tensors[0].shape or not each.is_meta for each in tensors):
+            return None
+        return torch.empty_like(tensors[operand], dtype=dtype or tensors[operand].dtype)
+
+    return made
+
+
+_ELEMENTWISE: Final[dict[Any, Callable[..., torch.Tensor | None]]] = {
+    **dict.fromkeys((torch.lt, torch.Tensor.lt, torch.Tensor.__lt__), _like(0, torch.bool)),
+    torch.Tensor.masked_fill: _like(0),
+}
 
 
 def _replaced(device: Any) -> Any:

@@ -1,7 +1,8 @@
-"""Placeholders for packages that a release imports and that only make sense with a GPU: Triton, Iris, FlyDSL.
+"""Placeholders for packages that a release imports and that do nothing here: Triton, Iris, FlyDSL, Dynamo.
 
 A placeholder answers every attribute, call, index and operator with another one, so that module-level code
-of kernels runs. A function that is decorated by one becomes a `Kernel`, whose calls are launches.
+of kernels runs. A function that is decorated by one becomes a `Kernel`, whose calls are launches; Dynamo's
+decorators leave it alone.
 """
 
 from __future__ import annotations
@@ -78,11 +79,13 @@ class Placeholder:
         )
 
     def __call__(self, *arguments: Any, **_keywords: Any) -> Any:  # noqa: D102 -- see the class
+        package = self._path.partition(".")[0]
         match arguments:
             case (Kernel() | type() as decorated,):
                 return decorated
+            case (decorated, *_) if package == "torch" and callable(decorated):
+                return decorated  # what Dynamo would compile stays as it is
             case (types.FunctionType() as function,):
-                package = self._path.partition(".")[0]
                 return Kernel(self._launch, package, f"{function.__module__}.{function.__name__}")
         return self._next("()")
 
@@ -166,13 +169,13 @@ class PlaceholderFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds every module below the given packages, as a placeholder.
 
     Args:
-        packages: Top-level names.
+        packages: Full names; what is below them is theirs too.
         answers: Full names that have a value of their own, e.g. ``triton.cdiv``.
         launch: See `Kernel`.
     """
 
     def __init__(self, packages: Sequence[str], answers: Mapping[str, Any], launch: Launch) -> None:
-        self._packages = frozenset(packages)
+        self._packages = tuple(packages)
         self._answers = answers
         self._launch = launch
 
@@ -183,7 +186,7 @@ class PlaceholderFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         target: types.ModuleType | None = None,  # noqa: ARG002
     ) -> importlib.machinery.ModuleSpec | None:
         """See `importlib.abc.MetaPathFinder`."""
-        if fullname.partition(".")[0] not in self._packages:
+        if not any(fullname == package or fullname.startswith(f"{package}.") for package in self._packages):
             return None
         return importlib.machinery.ModuleSpec(fullname, self, origin="a placeholder", is_package=True)
 
