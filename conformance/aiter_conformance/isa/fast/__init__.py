@@ -14,9 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
-import numpy.typing as npt
 
 from aiter_conformance.errors import InfrastructureError
 from aiter_conformance.isa.arch import ARCHES, MODE_FP16_OVFL, MODE_FP32_DENORM
@@ -32,14 +30,6 @@ def _version() -> str:
     folder = Path(__file__).parent
     files = [*sorted(folder.glob("*.py")), folder.parent / "opcodes.py", folder.parent / "decode.py"]
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()[:16]
-
-
-@cache
-def _decode_table(arch: str) -> npt.NDArray[np.float64]:
-    """float64 [256]: the value of each fp8 code."""
-    codes = np.arange(256, dtype=np.uint8)
-    values: npt.NDArray[np.float64] = codes.view(getattr(ml_dtypes, ARCHES[arch].fp8)).astype(np.float64)
-    return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +80,6 @@ class FastCore:
                 memory.base,
                 memory.bounds,
                 over_reads,
-                _decode_table(arch.name),
                 work,
                 options,
                 left_out,

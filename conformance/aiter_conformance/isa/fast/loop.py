@@ -31,7 +31,7 @@ _BUDGET = int(FaultKind.BUDGET)
 
 
 @inlined
-def _turn(table, v, s, status, counts, local, raw, base, bounds, over, fp8, work, options, left_out, place):
+def _turn(table, v, s, status, counts, local, raw, base, bounds, over, work, options, left_out, place):
     """Run a wave until its turn or its run ends, a barrier, or something the caller must see to (not 0)."""
     flushes, saturates, fnuz, quantum, budget = options[0], options[1], options[2], options[3], options[4]
     vf, raw32 = v.view(np.float32), raw.view(np.uint32)
@@ -75,7 +75,7 @@ def _turn(table, v, s, status, counts, local, raw, base, bounds, over, fp8, work
         elif op < FIRST_MATRIX:
             cross(op, row, v, vf, s)
         elif op < FIRST_LDS:
-            matrix(op, row, v, s, fp8, work)
+            matrix(op, row, v, s, fnuz, work)
         elif op < FIRST_GLOBAL:
             fault = lds(op, row, v, s, local, place)
         else:
@@ -98,7 +98,6 @@ def run_group(
     base,
     bounds,
     over,
-    fp8,
     work,
     options,
     left_out,
@@ -120,7 +119,6 @@ def run_group(
                     base,
                     bounds,
                     over,
-                    fp8,
                     work,
                     options,
                     left_out,

@@ -14,7 +14,7 @@ import numpy as np
 from aiter_conformance.isa.decode import AUX, DESTINATION, KIND0, VALUE0
 from aiter_conformance.isa.fast.bits import from_bits, from_f16, to_bits
 from aiter_conformance.isa.fast.jit import compiled, inlined
-from aiter_conformance.isa.fast.lanes import source
+from aiter_conformance.isa.fast.lanes import SOURCE_ROW, source
 from aiter_conformance.isa.fast.tile import multiply
 from aiter_conformance.isa.opcodes import Op
 
@@ -23,13 +23,21 @@ _FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -
 
 
 @compiled
-def _unpack_bytes(v, first, registers, table, out):
+def _unpack_fp8(v, first, registers, fnuz, out):
+    """e4m3 as in `bits.to_fp8`: both cases of each choice are computed, so that the loop has no branches."""
+    rebias, smallest = (u32(119 << 23), f32(2.0**-10)) if fnuz else (u32(120 << 23), f32(2.0**-9))
+    nan_mask, nan_code = (u32(0xFF), u32(0x80)) if fnuz else (u32(0x7F), u32(0x7F))
     for quarter in range(4):
         for r in range(registers):
             for byte in range(4):
                 at = (quarter * registers * 4 + r * 4 + byte) * 16
                 for m in range(16):
-                    out[at + m] = table[(v[first + r, quarter * 16 + m] >> u32(8 * byte)) & u32(0xFF)]
+                    code = (v[first + r, quarter * 16 + m] >> u32(8 * byte)) & u32(0xFF)
+                    size = code & u32(0x7F)
+                    normal, denormal = from_bits(u32((size << u32(20)) + rebias)), f32(i32(size)) * smallest
+                    value = normal if size >= u32(8) else denormal
+                    value = f32(math.nan) if code & nan_mask == nan_code else value
+                    out[at + m] = f64(-value if code >= u32(0x80) else value)
 
 
 @compiled
@@ -39,18 +47,30 @@ def _unpack_int8(v, first, registers, out):
             for byte in range(4):
                 at = (quarter * registers * 4 + r * 4 + byte) * 16
                 for m in range(16):
-                    out[at + m] = f64(i32(u32(v[first + r, quarter * 16 + m] << u32(24 - 8 * byte))) >> 24)
+                    word = u32(v[first + r, quarter * 16 + m] << u32(24 - 8 * byte))
+                    out[at + m] = f64(i32(word) >> i32(24))
 
 
 @compiled
-def _unpack_words(v, first, registers, half, out):
+def _unpack_bf16(v, first, registers, out):
+    for quarter in range(4):
+        for r in range(registers):
+            at = (quarter * registers * 2 + r * 2) * 16
+            for m in range(16):
+                out[at + m] = f64(from_bits(u32(v[first + r, quarter * 16 + m] << u32(16))))
+            for m in range(16):
+                out[at + 16 + m] = f64(from_bits(v[first + r, quarter * 16 + m] & u32(0xFFFF0000)))
+
+
+@compiled
+def _unpack_f16(v, first, registers, out):
     for quarter in range(4):
         for r in range(registers):
             for word in range(2):
                 at = (quarter * registers * 2 + r * 2 + word) * 16
                 for m in range(16):
                     bits = (v[first + r, quarter * 16 + m] >> u32(16 * word)) & u32(0xFFFF)
-                    out[at + m] = f64(from_f16(bits)) if half else f64(from_bits(u32(bits << u32(16))))
+                    out[at + m] = f64(from_f16(bits))
 
 
 @compiled
@@ -66,43 +86,78 @@ def _unpack_fp4(v, first, registers, scales, byte, out):
                     out[(quarter * registers * 8 + r * 8 + nibble) * 16 + m] = _FP4[code] * scale
 
 
+@compiled
+def _add_integers(v, c, total):
+    for r in range(4):
+        for quarter in range(4):
+            for n in range(16):
+                total[(4 * quarter + r) * 16 + n] += f64(i32(v[c + r, 16 * quarter + n]))
+
+
+@compiled
+def _store_integers(v, d, total):
+    for r in range(4):
+        for quarter in range(4):
+            for n in range(16):
+                v[d + r, 16 * quarter + n] = u32(i64(total[(4 * quarter + r) * 16 + n]))
+
+
+@compiled
+def _add_floats(v, c, total):
+    for r in range(4):
+        for quarter in range(4):
+            for n in range(16):
+                total[(4 * quarter + r) * 16 + n] += f64(from_bits(v[c + r, 16 * quarter + n]))
+
+
+@compiled
+def _store_floats(v, d, total):
+    for r in range(4):
+        for quarter in range(4):
+            for n in range(16):
+                value = total[(4 * quarter + r) * 16 + n]
+                v[d + r, 16 * quarter + n] = to_bits(f32(value)) if value == value else u32(0x7FC00000)
+
+
 @inlined
-def matrix(op, row, v, s, table, work):
+def matrix(op, row, v, s, fnuz, work):
     """Execute one."""
     first_a, first_b = i64(row[VALUE0]), i64(row[VALUE0 + 2])
     a, b, total = work[0], work[1], work[2]
     depth = 32
     if op == Op.V_MFMA_F32_16X16X32_FP8_FP8:
-        _unpack_bytes(v, first_a, 2, table, a)
-        _unpack_bytes(v, first_b, 2, table, b)
+        _unpack_fp8(v, first_a, 2, fnuz, a)
+        _unpack_fp8(v, first_b, 2, fnuz, b)
     elif op == Op.V_MFMA_I32_16X16X32_I8:
         _unpack_int8(v, first_a, 2, a)
         _unpack_int8(v, first_b, 2, b)
-    elif op == Op.V_MFMA_F32_16X16X16_BF16 or op == Op.V_MFMA_F32_16X16X16_F16:
+    elif op == Op.V_MFMA_F32_16X16X16_BF16:
         depth = 16
-        half = op == Op.V_MFMA_F32_16X16X16_F16
-        _unpack_words(v, first_a, 2, half, a)
-        _unpack_words(v, first_b, 2, half, b)
+        _unpack_bf16(v, first_a, 2, a)
+        _unpack_bf16(v, first_b, 2, b)
+    elif op == Op.V_MFMA_F32_16X16X16_F16:
+        depth = 16
+        _unpack_f16(v, first_a, 2, a)
+        _unpack_f16(v, first_b, 2, b)
     elif op == Op.V_MFMA_F32_16X16X128_F8F6F4:
         depth = 128
-        _unpack_bytes(v, first_a, 8, table, a)
-        _unpack_bytes(v, first_b, 8, table, b)
+        _unpack_fp8(v, first_a, 8, fnuz, a)
+        _unpack_fp8(v, first_b, 8, fnuz, b)
     else:  # scaled, fp4
         depth = 128
         _unpack_fp4(v, first_a, 4, source(v, s, row, 3, 0), row[AUX] & 3, a)
         _unpack_fp4(v, first_b, 4, source(v, s, row, 4, 0), (row[AUX] >> 2) & 3, b)
     multiply(total, a, b, np.int64(depth))
-    is_register, c, d = row[KIND0 + 4] == 1, i64(row[VALUE0 + 4]), i64(row[DESTINATION])
-    integer = op == Op.V_MFMA_I32_16X16X32_I8
-    for r in range(4):  # all of C before any of D, which may overlap it
+    if row[KIND0 + 4] == 1:
+        c = i64(row[VALUE0 + 4])
+    else:
+        c = i64(SOURCE_ROW)
         for lane in range(64):
-            addend = v[c + r, lane] if is_register else u32(c)
-            at = (4 * (lane >> 4) + r) * 16 + (lane & 15)
-            total[at] += f64(i32(addend)) if integer else f64(from_bits(addend))
-    for r in range(4):
-        for lane in range(64):
-            value = total[(4 * (lane >> 4) + r) * 16 + (lane & 15)]
-            if integer:
-                v[d + r, lane] = u32(i64(value))
-            else:
-                v[d + r, lane] = to_bits(f32(value)) if value == value else u32(0x7FC00000)
+            v[c, lane] = v[c + 1, lane] = v[c + 2, lane] = v[c + 3, lane] = u32(row[VALUE0 + 4])
+    # All of C before any of D, which may overlap it.
+    if op == Op.V_MFMA_I32_16X16X32_I8:
+        _add_integers(v, c, total)
+        _store_integers(v, i64(row[DESTINATION]), total)
+    else:
+        _add_floats(v, c, total)
+        _store_floats(v, i64(row[DESTINATION]), total)

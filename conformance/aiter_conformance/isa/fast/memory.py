@@ -26,14 +26,13 @@ _ALIGNMENT, _DESCRIPTOR = int(FaultKind.GLOBAL_ALIGNMENT), int(FaultKind.DESCRIP
 @inlined
 def _check_lds(v, mask, first, stride, at_row, size, limit, place):
     """Check accesses at ``first + stride * lane`` plus, unless it is negative, the lane's value of a row."""
+    align = min(size, 4) - 1
     for lane in range(64):
         if (mask >> u64(lane)) & u64(1):
             address = first + stride * lane + (i64(v[at_row, lane]) if at_row >= 0 else 0)
-            place[3], place[4] = lane, address
-            if address % min(size, 4) != 0:
-                return _LDS_ALIGNMENT
-            if address < 0 or address > limit - size:
-                return _LDS_BOUNDS
+            if address & align or address < 0 or address > limit - size:
+                place[3], place[4] = lane, address
+                return _LDS_ALIGNMENT if address & align else _LDS_BOUNDS
     return 0
 
 
@@ -97,8 +96,8 @@ def _write_lds(v, mask, at, offset, size, data, memory):
 def _locate(address, size, store, base, bounds, uses, hint, lane, place):
     """Index of the allocation of an access, or minus a fault's number."""
     at = address - base
-    place[3], place[4] = lane, address
-    if address % 4 != 0:
+    if address & 3:
+        place[3], place[4] = lane, address
         return -_ALIGNMENT
     column = END if store else LIMIT
     if bounds[hint, START] > at or at + size > bounds[hint, column]:
@@ -108,8 +107,10 @@ def _locate(address, size, store, base, bounds, uses, hint, lane, place):
                 hint = i
                 break
         if hint < 0:
+            place[3], place[4] = lane, address
             return -_BOUNDS
     if store and bounds[hint, WRITABLE] == 0:
+        place[3], place[4] = lane, address
         return -_READ_ONLY
     past = at + size - bounds[hint, END]
     if past > 0:
