@@ -5,7 +5,7 @@ A matrix is derived from evidence files alone, so that it can be rebuilt offline
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 
@@ -13,6 +13,7 @@ from aiter_conformance import documents
 from aiter_conformance.axes import Cell, load_axes
 from aiter_conformance.errors import InfrastructureError, UsageError
 from aiter_conformance.evidence import Finding, Level, Loaded, ReleaseId
+from aiter_conformance.ledger import Entry, Observation, explains, load_ledger
 from aiter_conformance.outcome import Kind, Outcome
 
 SCHEMA = "aiter-conformance/matrix/1"
@@ -24,6 +25,7 @@ _BROKEN = (Kind.REFUSED, Kind.FAIL, Kind.CRASH, Kind.TIMEOUT)
 class Verdict(StrEnum):
     """What the matrix says of a cell."""
 
+    KNOWN_BAD = "known-bad"
     CONFLICT = "conflict"
     UNCLAIMED = "unclaimed"
     UNSUPPORTED = "unsupported"
@@ -46,6 +48,7 @@ class Verdict(StrEnum):
 
 _GOOD = (Verdict.DECLARED, Verdict.MODELLED, Verdict.EMULATED, Verdict.VALIDATED)
 _MEANINGS = {
+    Verdict.KNOWN_BAD: "It fails as a known finding in the ledger says.",
     Verdict.CONFLICT: "The leaf accepts it, but the evidence says that it does not work with this release.",
     Verdict.UNCLAIMED: "The leaf refuses it, but the release's kernels were seen to work.",
     Verdict.UNSUPPORTED: "The leaf refuses it, with the reason given.",
@@ -59,9 +62,15 @@ _MEANINGS = {
 
 @dataclass(frozen=True)
 class Observations:
-    """Everything observed of one cell, by level; several boards of an arch may stand side by side."""
+    """Everything observed of one cell, by level; several boards of an arch may stand side by side.
+
+    Attributes:
+        by_level: The outcomes.
+        known: The ledger's entry that explains the first broken one, or None.
+    """
 
     by_level: dict[Level, list[Outcome]]
+    known: Entry | None = None
 
     def kinds(self, level: Level) -> set[Kind]:
         """Return the kinds of outcome at a level; empty when it was never run."""
@@ -90,6 +99,7 @@ def _works(seen: Observations) -> bool:
 
 # First that applies.
 _TABLE: tuple[tuple[Verdict, Callable[[Observations], bool]], ...] = (
+    (Verdict.KNOWN_BAD, lambda seen: seen.known is not None),
     (Verdict.CONFLICT, lambda seen: not _refused(seen) and seen.worst() is not None),
     (Verdict.UNCLAIMED, lambda seen: _refused(seen) and _works(seen)),
     (Verdict.UNSUPPORTED, _refused),
@@ -184,12 +194,31 @@ class Matrix:
     subject: str
     harness: str
     cells: dict[Cell, CellState]
-    findings: tuple[Finding, ...]
+    findings: tuple[KnownFinding, ...]
     differences: dict[str, dict[str, str]]
     sources: tuple[Source, ...]
 
 
-def build(records: Iterable[Loaded], release: str, subject: str) -> Matrix:
+@dataclass(frozen=True, slots=True)
+class KnownFinding:
+    """A finding in the release, and what the ledger knows of it.
+
+    Attributes:
+        code: What kind of disagreement.
+        path: Release-relative file, with ``:line`` where there is one.
+        message: One sentence for people.
+        known: ``id (where it is reported)`` of the ledger's entry, or None for a finding that is new.
+    """
+
+    code: str
+    path: str
+    message: str
+    known: str | None
+
+
+def build(
+    records: Iterable[Loaded], release: str, subject: str, ledger: Sequence[Entry] | None = None
+) -> Matrix:
     """Derive the matrix of a release from evidence.
 
     Args:
@@ -197,11 +226,13 @@ def build(records: Iterable[Loaded], release: str, subject: str) -> Matrix:
         release: Version of the release.
         subject: ``name@version`` of the implementation that the verdicts are about. What others do without a
             release is shown beside it.
+        ledger: The known findings; by default the project's own.
 
     Raises:
         UsageError: No evidence is about the release.
         InfrastructureError: Two records about the version are about different content.
     """
+    entries = load_ledger() if ledger is None else ledger
     used = [
         r
         for r in records
@@ -233,7 +264,8 @@ def build(records: Iterable[Loaded], release: str, subject: str) -> Matrix:
             by_level.setdefault(level, []).append(record.evidence.outcomes[cell])
             if by_level is seen:
                 evidence.append(index)
-        state = _state(Observations(seen), tuple(evidence))
+        known = _known(entries, release, cell, Observations(seen).worst())
+        state = _state(Observations(seen, known), tuple(evidence))
         states = {who: _peer_state(by_level) for who, by_level in sorted(peers.items())}
         cells[cell] = replace(state, peers={who: s for who, s in states.items() if s.levels != _REFUSES})
     return Matrix(
@@ -241,10 +273,34 @@ def build(records: Iterable[Loaded], release: str, subject: str) -> Matrix:
         subject=subject,
         harness=max(r.evidence.harness for r in used),
         cells=cells,
-        findings=tuple(f for r in used if r.evidence.release for f in r.evidence.findings),
+        findings=tuple(
+            _known_finding(entries, release, f)
+            for r in used
+            if r.evidence.release
+            for f in r.evidence.findings
+        ),
         differences=_differences(used),
         sources=sources,
     )
+
+
+def _known(
+    entries: Sequence[Entry], release: str, cell: Cell, broken: tuple[Level, Outcome] | None
+) -> Entry | None:
+    if broken is None:
+        return None
+    outcome = broken[1]
+    seen = Observation(
+        release, cell=str(cell), kind=outcome.kind, reason=outcome.reason, message=outcome.message
+    )
+    return explains(entries, seen)
+
+
+def _known_finding(entries: Sequence[Entry], release: str, finding: Finding) -> KnownFinding:
+    path = finding.path.partition(":")[0]
+    entry = explains(entries, Observation(release, path=path, reason=finding.code, message=finding.message))
+    known = None if entry is None else f"{entry.id} ({entry.upstream})"
+    return KnownFinding(finding.code, finding.path, finding.message, known)
 
 
 def _differences(records: Iterable[Loaded]) -> dict[str, dict[str, str]]:
@@ -270,10 +326,13 @@ def _state(seen: Observations, evidence: tuple[int, ...]) -> CellState:
         )
     levels = {level: _combined(seen.by_level[level]) for level in Level if level in seen.by_level}
     reason = None if because.reason is None else because.reason.value
+    message = because.message
+    if seen.known is not None:
+        message = f"{message} Known: {seen.known.title} ({seen.known.upstream})."
     kernels: dict[str, int] = {}
     for outcome in seen.by_level.get(Level.INVENTORY, []):
         kernels |= outcome.details.get("kernels", {})
-    return CellState(verdict, levels, reason, because.message, kernels, evidence)
+    return CellState(verdict, levels, reason, message, kernels, evidence)
 
 
 def _peer_state(by_level: dict[Level, list[Outcome]]) -> PeerState:
@@ -357,7 +416,7 @@ def from_json(text: str, source: str) -> Matrix:
         subject=data["subject"],
         harness=data["harness"],
         cells=cells,
-        findings=tuple(Finding(**finding) for finding in data["findings"]),
+        findings=tuple(KnownFinding(**finding) for finding in data["findings"]),
         differences=data["differences"],
         sources=tuple(Source(**(item | {"level": Level(item["level"])})) for item in data["evidence"]),
     )

@@ -9,13 +9,15 @@ import platform
 from collections.abc import Callable, Collection, Iterable
 from importlib import metadata
 
-from aiter_conformance import __version__
+from aiter_conformance import __version__, factfile
 from aiter_conformance.axes import Cell, load_axes
 from aiter_conformance.evidence import Evidence, Finding, Level, ReleaseId
 from aiter_conformance.levels import declared, inventory
 from aiter_conformance.outcome import Outcome
 from aiter_conformance.protocols import Subject
 from aiter_conformance.release.artefact import Release
+from aiter_conformance.release.facts import read_facts
+from aiter_conformance.release.tuned import read_tuned
 
 # Variables that change what the code under test does.
 VARIABLES = ("AITER_", "VLLM_ROCM_", "GPU_ARCHS", "CU_NUM")
@@ -63,14 +65,33 @@ def collect(
         records += _per_arch(Level.CONTRACT, outcomes, subject=subject, findings=differences)
     if Level.INVENTORY in levels and release is not None:
         advance = None if progress is None else lambda done, total: progress("code objects", done, total)
-        facts = inventory.read_release(release, advance)
+        contents = inventory.read_contents(release, advance)
         findings = [
             Finding(f.code.value, f"{f.path}:{f.line}" if f.line else f.path, f.message)
-            for f in facts.findings
+            for f in contents.findings
         ]
-        observed = inventory.observe(facts, cells)
+        observed = inventory.observe(contents, cells)
         records += _per_arch(Level.INVENTORY, observed, release=release, findings=findings)
     return records
+
+
+def collect_facts(release: Release) -> factfile.FactFile:
+    """Read the facts of a release.
+
+    Raises:
+        InfrastructureError: A file of the release cannot be read.
+    """
+    return factfile.FactFile(
+        release=release_id(release),
+        observed=dt.date.today().isoformat(),
+        harness=__version__,
+        facts=factfile.flat_facts(read_facts(release), read_tuned(release)),
+    )
+
+
+def release_id(release: Release) -> ReleaseId:
+    """Return what records say of an open release."""
+    return ReleaseId(release.version, release.identity, release.kind.value)
 
 
 def runnable(levels: Iterable[Level]) -> tuple[list[Level], list[str]]:
@@ -100,7 +121,7 @@ def _per_arch(
     homes: dict[str, list[Finding]] = {arch: [] for arch in archs}
     for finding in findings:
         homes[next((arch for arch in archs if f"/{arch}/" in finding.path), archs[0])].append(finding)
-    identity = None if release is None else ReleaseId(release.version, release.identity, release.kind.value)
+    identity = None if release is None else release_id(release)
     return [
         Evidence(
             level=level,

@@ -6,13 +6,12 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from packaging.version import InvalidVersion, Version
-
-from aiter_conformance import evidence, matrix
+from aiter_conformance import evidence, factfile, matrix
 from aiter_conformance.axes import load_axes
 from aiter_conformance.documents import write_text
 from aiter_conformance.errors import InfrastructureError, UsageError
-from aiter_conformance.publish import page
+from aiter_conformance.publish import page, releases
+from aiter_conformance.release.version import version_key
 
 
 @dataclass(frozen=True)
@@ -75,19 +74,12 @@ def find_matrix(root: Path, version: str | None) -> tuple[matrix.Matrix, str]:
     if not found:
         msg = "a matrix must be built or published first: run `aiter-conformance matrix build RELEASE`"
         raise UsageError(msg)
-    chosen = version or max(found, key=_order)
+    chosen = version or max(found, key=version_key)
     if chosen not in found:
-        msg = f"VERSION must be one of {', '.join(sorted(found, key=_order))} (got {version!r})"
+        msg = f"VERSION must be one of {', '.join(sorted(found, key=version_key))} (got {version!r})"
         raise UsageError(msg)
     file, words = found[chosen]
     return matrix.from_json(file.read_text(encoding="utf-8"), f"{words}/{chosen}/matrix.json"), words
-
-
-def _order(release: str) -> tuple[int, Version | str]:
-    try:
-        return (0, Version(release))
-    except InvalidVersion:
-        return (1, release)  # main-<date>-<sha8> is newer than every release
 
 
 @dataclass(frozen=True)
@@ -99,50 +91,52 @@ class Checked:
 
 
 def check_published(root: Path) -> list[Checked]:
-    """Rebuild every published matrix from the checked-in evidence and compare it, byte for byte.
+    """Rebuild everything that is published from the checked-in evidence and compare it, byte for byte.
 
     Raises:
         UsageError: The folder is not a checkout.
         InfrastructureError: Nothing is published, or the evidence cannot be read: nothing was checked.
     """
+    folder = checkout_place(root).matrices
     checked = []
-    for built, folder in _published(root):
-        for name, text in _files(built).items():
-            file = folder / name
-            current = file.read_text(encoding="utf-8") if file.is_file() else ""
-            checked.append(Checked(f"matrices/published/{folder.name}/{name}", _difference(current, text)))
+    for name, text in _published(root).items():
+        file = folder / name
+        current = file.read_text(encoding="utf-8") if file.is_file() else ""
+        checked.append(Checked(f"matrices/published/{name}", _difference(current, text)))
     return checked
 
 
 def rebuild_published(root: Path) -> list[str]:
-    """Write every published matrix anew from the checked-in evidence, and return the releases.
+    """Write everything that is published anew from the checked-in evidence, and return the files.
 
     Raises:
         UsageError: The folder is not a checkout.
         InfrastructureError: Nothing is published, or the evidence cannot be read: nothing was written.
     """
-    rebuilt = _published(root)
-    for built, folder in rebuilt:
-        for name, text in _files(built).items():
-            write_text(folder / name, text)
-    return [folder.name for _, folder in rebuilt]
+    folder = checkout_place(root).matrices
+    published = _published(root)
+    for name, text in published.items():
+        write_text(folder / name, text)
+    return [f"matrices/published/{name}" for name in published]
 
 
-def _published(root: Path) -> list[tuple[matrix.Matrix, Path]]:
-    """Return the matrix of every published release as the checked-in evidence has it, and its folder."""
+def _published(root: Path) -> dict[str, str]:
+    """Return every published file as the checked-in evidence has it, by its path in matrices/published."""
     place = checkout_place(root)
-    folders = sorted((file.parent for file in place.matrices.glob("*/matrix.json")), key=lambda f: f.name)
-    if not folders:
-        msg = (
-            "NOT RUN: matrices/published holds no matrix; publish one with `aiter-conformance matrix publish`"
-        )
+    versions = sorted((file.parent.name for file in place.matrices.glob("*/matrix.json")), key=version_key)
+    if not versions:
+        msg = "NOT RUN: nothing is published; `aiter-conformance matrix publish RELEASE` does so"
         raise InfrastructureError(msg)
     records = evidence.load(place.reports)
-    found = []
-    for folder in folders:
-        subject = json.loads((folder / "matrix.json").read_text(encoding="utf-8"))["subject"]
-        found.append((matrix.build(records, folder.name, subject), folder))
-    return found
+    files: dict[str, str] = {}
+    built = []
+    for version in versions:
+        old = json.loads((place.matrices / version / "matrix.json").read_text(encoding="utf-8"))
+        built.append(matrix.build(records, version, old["subject"]))
+        files |= {f"{version}/{name}": text for name, text in _files(built[-1]).items()}
+    facts = [record for record in factfile.load(place.reports) if record.release.version in versions]
+    files["releases.md"] = releases.render(built, factfile.compare(facts))
+    return files
 
 
 def _difference(published: str, rebuilt: str) -> str | None:

@@ -133,6 +133,45 @@ class TestReleaseShow:
         assert "missing-object" in result.out
 
 
+class TestReleaseFacts:
+    """``release facts``."""
+
+    def test_one_release(self, run: Run, wheel: Path) -> None:
+        """Its facts by name: signature, enums, anchors, tuned rows."""
+        result = run("release", "facts", wheel, "--json")
+        document = json.loads(result.out)
+        assert document["versions"] == ["0.1.99"]
+        assert document["facts"]["ActivationType.Silu"] == ["0"]
+        assert document["changes"] == []
+
+    def test_what_changed_between_two(self, run: Run, tmp_path: Path) -> None:
+        """A parameter that is gone is named with the release since which it is; order does not matter."""
+        older = write_wheel(tmp_path, sample_files("0.1.98"), "0.1.98")
+        files = sample_files("0.1.99")
+        files["aiter/fused_moe.py"] = files["aiter/fused_moe.py"].replace(b"bias2=None, ", b"")
+        newer = write_wheel(tmp_path, files, "0.1.99")
+        result = run("release", "facts", newer, older)
+        assert result.code == 0
+        line = next(line for line in result.out.splitlines() if "fused_moe(bias2)" in line)
+        assert line.split()[:3] == ["0.1.99", "fused_moe(bias2)", "disappeared"]
+
+
+class TestLedger:
+    """``ledger list`` and ``ledger check``."""
+
+    def test_list(self, run: Run) -> None:
+        """Every entry with its releases and where it is reported."""
+        entries = json.loads(run("ledger", "list", "--json").out)
+        assert {"block-fp8-split-k-single-tile", "tuned-lookup-by-enum"} <= {entry["id"] for entry in entries}
+
+    def test_an_entry_that_explains_nothing_is_a_fault(self, run: Run, wheel: Path, checkout: Path) -> None:
+        """With evidence of a sound release alone no entry matches: code 1, and each is named."""
+        run(*PUBLISH, wheel, "--root", checkout)
+        result = run("ledger", "check", "--root", checkout, "--json")
+        assert result.code == 1
+        assert {fault["kind"] for fault in json.loads(result.out)} == {"unmatched"}
+
+
 class TestMatrixBuildAndShow:
     """``matrix build`` and ``matrix show``."""
 
@@ -212,7 +251,7 @@ class TestPublishAndCheck:
         assert (checkout / "reports" / "0.1.99" / "inventory-gfx950.json").is_file()
         result = run("matrix", "check", "--root", checkout)
         assert result.code == 0
-        assert result.out.count("same") == 2
+        assert result.out.count("same") == 3
 
     @pytest.mark.parametrize("name", ["matrix.json", "README.md"])
     def test_an_edited_file_is_seen(self, run: Run, wheel: Path, checkout: Path, name: str) -> None:

@@ -30,7 +30,7 @@ def kernels(*names: str, arch: str = "gfx950") -> dict[str, bytes]:
 def observe(tmp_path: Path, files: dict[str, bytes], cell: Cell = CELL) -> Outcome:
     """Return what the level says of a cell for a good release with some files replaced or added."""
     with open_release(str(write_tree(tmp_path / "tree", sample_files() | files))) as release:
-        return inventory.observe(inventory.read_release(release), [cell])[cell]
+        return inventory.observe(inventory.read_contents(release), [cell])[cell]
 
 
 class TestObserve:
@@ -137,4 +137,4 @@ class TestObserve:
         """No cell falls through."""
         cells = load_axes().cells()
         with open_release(str(write_tree(tmp_path / "tree", sample_files()))) as release:
-            assert list(inventory.observe(inventory.read_release(release), cells)) == cells
+            assert list(inventory.observe(inventory.read_contents(release), cells)) == cells

@@ -10,7 +10,8 @@ import pytest
 from aiter_conformance import matrix
 from aiter_conformance.axes import Cell, load_axes, spec_dir
 from aiter_conformance.errors import InfrastructureError, UsageError
-from aiter_conformance.evidence import Evidence, Level, Loaded, ReleaseId
+from aiter_conformance.evidence import Evidence, Finding, Level, Loaded, ReleaseId
+from aiter_conformance.ledger import parse_ledger
 from aiter_conformance.matrix import Observations, PeerState, Verdict, build, judge
 from aiter_conformance.outcome import Kind, Outcome, Reason
 
@@ -20,6 +21,28 @@ FAIL = Outcome(Kind.FAIL, Reason.NO_KERNEL, "none")
 NOT_RUN = Outcome(Kind.NOT_RUN, Reason.BUILT_ON_FIRST_USE, "later")
 CELL = Cell("gfx950", "bf16", "silu", "out")
 RELEASE = ReleaseId("0.1.7", "sha256:" + "0" * 64, "wheel")
+
+LEDGER = parse_ledger(
+    """
+[[entry]]
+id = "no-kernel-there"
+title = "No kernel was shipped"
+upstream = "ROCm/aiter#1"
+effect = "expected-fail"
+reason = "no-kernel"
+cells = ["gfx950/bf16/*"]
+releases = [{ from = "0.1.5", before = "0.1.8" }]
+
+[[entry]]
+id = "odd-file"
+title = "A file is odd"
+upstream = "ROCm/aiter#2"
+effect = "expected-fail"
+reason = "wrong-arch"
+paths = ["hsa/*"]
+"""
+)
+ENTRY = LEDGER[0]
 
 # (levels and their outcomes, verdict, why)
 TABLE = [
@@ -80,7 +103,12 @@ class TestJudge:
 
     def test_every_verdict_is_in_the_table(self) -> None:
         """No verdict is without a row above."""
-        assert {row[1] for row in TABLE} == set(Verdict)
+        assert {row[1] for row in TABLE} | {Verdict.KNOWN_BAD} == set(Verdict)
+
+    def test_known_bad_comes_first(self) -> None:
+        """A failure that the ledger explains is known bad, whatever else was seen."""
+        seen = {Level.DECLARED: [PASS], Level.INVENTORY: [FAIL], Level.ISA: [PASS]}
+        assert judge(Observations(seen, ENTRY)) is Verdict.KNOWN_BAD
 
     def test_a_level_holds_only_when_every_board_passed(self) -> None:
         """One board that was not run leaves the cell below the level."""
@@ -137,6 +165,28 @@ class TestBuild:
         assert state.peers == {"vllm@0.33.0": PeerState({Level.DECLARED: "fail"}, "none")}
         assert [source.subject for source in built.sources] == ["vllm@0.33.0", "vllm@0.34.0", None]
         assert state.evidence == (2,)
+
+    def test_a_failure_that_the_ledger_explains_is_known(self) -> None:
+        """The verdict is known-bad, but not in another release and not for another reason."""
+        records = [record(Level.DECLARED, PASS), record(Level.INVENTORY, FAIL)]
+        state = build(records, "0.1.7", "impl@0.1.0", LEDGER).cells[CELL]
+        assert (state.verdict, "No kernel was shipped" in str(state.message)) == (Verdict.KNOWN_BAD, True)
+        other = replace(FAIL, reason=Reason.KERNEL_BROKEN)
+        records = [record(Level.DECLARED, PASS), record(Level.INVENTORY, other)]
+        assert build(records, "0.1.7", "impl@0.1.0", LEDGER).cells[CELL].verdict is Verdict.CONFLICT
+        newer = replace(RELEASE, version="0.1.8")
+        records = [record(Level.DECLARED, PASS), record(Level.INVENTORY, FAIL, release=newer)]
+        assert build(records, "0.1.8", "impl@0.1.0", LEDGER).cells[CELL].verdict is Verdict.CONFLICT
+
+    def test_findings_say_whether_they_are_known(self) -> None:
+        """A finding that an entry explains carries its id; another is new."""
+        findings = (
+            Finding("wrong-arch", "hsa/gfx950/a.csv:3", "x"),
+            Finding("missing-object", "hsa/gfx950/a.csv:4", "y"),
+        )
+        records = [record(Level.INVENTORY, PASS, findings=findings)]
+        built = build(records, "0.1.7", "impl@0.1.0", LEDGER)
+        assert [finding.known for finding in built.findings] == ["odd-file (ROCm/aiter#2)", None]
 
     def test_says_why_a_stronger_level_was_not_run(self) -> None:
         """A cell with nothing against it tells what could not be shown, and the kernels that it has."""

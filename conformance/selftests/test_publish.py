@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from aiter_conformance.axes import Cell, load_axes
-from aiter_conformance.evidence import Finding, Level, ReleaseId
-from aiter_conformance.matrix import CellState, Matrix, PeerState, Source, Verdict
+from aiter_conformance.evidence import Level, ReleaseId
+from aiter_conformance.matrix import CellState, KnownFinding, Matrix, PeerState, Source, Verdict
 from aiter_conformance.publish import page
 from aiter_conformance.publish.tables import count_verdicts, level_words, never_run, rows
 
@@ -55,7 +55,7 @@ def matrix() -> Matrix:
             "r/inventory-gfx950.json", "sha256:" + "2" * 64, Level.INVENTORY, "gfx950", None, "2026-01-03"
         ),
     )
-    findings = (Finding("wrong-arch", "hsa/gfx950/a.csv:3", "It is for gfx942."),)
+    findings = (KnownFinding("wrong-arch", "hsa/gfx950/a.csv:3", "It is for gfx942.", None),)
     release = ReleaseId("0.1.7", "sha256:" + "0" * 64, "wheel")
     return Matrix(release, "impl@0.1.0", "0.1.0", cells, findings, {}, sources)
 
@@ -163,8 +163,8 @@ class TestPage:
 
     def test_findings_are_listed(self, matrix: Matrix) -> None:
         """A finding in the release is on its page; a release without says so."""
-        assert "| wrong-arch | hsa/gfx950/a.csv:3 | It is for gfx942. |" in page.render(matrix, AXES)
-        assert "None: every manifest row" in page.render(replace(matrix, findings=()), AXES)
+        assert "| wrong-arch | hsa/gfx950/a.csv:3 | It is for gfx942. | new |" in page.render(matrix, AXES)
+        assert "None: sources" in page.render(replace(matrix, findings=()), AXES)
 
     def test_tables_are_well_formed(self, matrix: Matrix) -> None:
         """Every line of a table has as many cells as its header."""

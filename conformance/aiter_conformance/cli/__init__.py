@@ -13,6 +13,7 @@ import click
 from aiter_conformance import __version__
 from aiter_conformance.cli.doctor import doctor_command
 from aiter_conformance.cli.evidence import evidence_group
+from aiter_conformance.cli.ledger import ledger_group
 from aiter_conformance.cli.matrix import matrix_group
 from aiter_conformance.cli.release import release_group
 from aiter_conformance.errors import HarnessError, InfrastructureError
@@ -23,13 +24,14 @@ from aiter_conformance.errors import HarnessError, InfrastructureError
 def cli() -> None:
     """Conformance of AITER's fused MoE kernels, as vLLM uses them on AMD Instinct GPUs.
 
-    RELEASE is a wheel file of amd-aiter or an unpacked tree. Exit codes: 0 good, 1 findings,
-    2 wrong usage, 3 infrastructure: nothing could be tested.
+    RELEASE is a wheel file of amd-aiter, an unpacked tree, git:DIR@TAG, or installed. Exit codes:
+    0 good, 1 findings, 2 wrong usage, 3 infrastructure: nothing could be tested.
     """
 
 
 cli.add_command(doctor_command)
 cli.add_command(evidence_group)
+cli.add_command(ledger_group)
 cli.add_command(matrix_group)
 cli.add_command(release_group)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from aiter_conformance import evidence, store, subjects
+from aiter_conformance import evidence, factfile, store, subjects
 from aiter_conformance.axes import ROUTERS, load_axes
 from aiter_conformance.cli.output import json_option, print_json, print_table, progress
 from aiter_conformance.evidence import Level
@@ -16,7 +16,7 @@ from aiter_conformance.matrix import Matrix, Verdict
 from aiter_conformance.publish.page import why
 from aiter_conformance.publish.tables import ROUTER_WORDS, count_verdicts, level_words, rows
 from aiter_conformance.release.artefact import open_release
-from aiter_conformance.runner import COLLECTED, collect, runnable
+from aiter_conformance.runner import COLLECTED, collect, collect_facts, runnable
 
 root_option = click.option(
     "--root",
@@ -82,10 +82,13 @@ def publish(
         if as_json:
             print_json(rebuilt)
         else:
-            for release in rebuilt:
-                click.echo(f"rebuilt matrices/published/{release}")
+            for file in rebuilt:
+                click.echo(f"rebuilt {file}")
         return
     published = _observe(release_text, subject_name, place, levels)
+    with open_release(release_text) as opened:
+        factfile.write(collect_facts(opened), place.reports)
+    store.rebuild_published(root)
     _report(published, as_json)
 
 

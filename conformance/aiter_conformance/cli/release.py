@@ -7,9 +7,12 @@ from dataclasses import asdict
 import click
 
 from aiter_conformance.cli.output import json_option, print_json, print_table, progress
+from aiter_conformance.factfile import flat_facts
 from aiter_conformance.release.api import ApiFacts, read_api
 from aiter_conformance.release.artefact import Release, open_release
+from aiter_conformance.release.facts import read_facts, table_of
 from aiter_conformance.release.inventory import Inventory, take_inventory
+from aiter_conformance.release.tuned import read_tuned
 
 
 @click.group("release")
@@ -36,6 +39,38 @@ def show(release_text: str, as_json: bool) -> int:
         for finding in findings:
             click.echo(f"  {finding}")
     return 1 if findings else 0
+
+
+@release_group.command()
+@click.argument("release_texts", metavar="RELEASE...", nargs=-1, required=True)
+@json_option
+def facts(release_texts: tuple[str, ...], as_json: bool) -> None:
+    """Show what the sources of a release say, or what changed between several.
+
+    One RELEASE: its facts. Several: what appeared, disappeared or changed, in the order of their versions.
+    """
+    flats = {}
+    with progress() as advance:
+        for number, text in enumerate(release_texts):
+            advance("releases", number, len(release_texts))
+            with open_release(text) as opened:
+                flats[opened.version] = flat_facts(read_facts(opened), read_tuned(opened))
+    side_by_side = table_of(flats)
+    changes = side_by_side.changes()
+    if as_json:
+        print_json(
+            {
+                "versions": side_by_side.versions,
+                "facts": side_by_side.rows,
+                "changes": [asdict(change) for change in changes],
+            }
+        )
+    elif len(side_by_side.versions) == 1:
+        body = [[name, str(texts[0])] for name, texts in side_by_side.rows.items()]
+        print_table(["fact", "in this release"], body, wrap=[0, 1])
+    else:
+        body = [[c.version, c.fact, c.kind.value, c.before or "-", c.after or "-"] for c in changes]
+        print_table(["since", "fact", "how", "before", "after"], body, wrap=[1, 3, 4])
 
 
 def _document(opened: Release, api: ApiFacts, inventory: Inventory) -> dict[str, object]:

@@ -16,36 +16,40 @@ from aiter_conformance.axes import Cell, spec_dir
 from aiter_conformance.contract import ApiNeed, NeedKind, api_needs
 from aiter_conformance.families import Family, load_families
 from aiter_conformance.outcome import Kind, Outcome, Reason
-from aiter_conformance.release.api import ApiFacts, read_api
+from aiter_conformance.release.api import ApiFacts
 from aiter_conformance.release.artefact import Release
+from aiter_conformance.release.facts import ReleaseFacts, read_facts
 from aiter_conformance.release.findings import Finding
 from aiter_conformance.release.inventory import Inventory, Manifest, Progress, take_inventory
 from aiter_conformance.release.pysource import Sources
+from aiter_conformance.release.tuned import TunedTables, read_tuned
 
 
 @dataclass(frozen=True)
-class ReleaseFacts:
+class Contents:
     """What was read of one release, and is asked for every cell.
 
     Attributes:
-        api: Its interface.
+        facts: What its sources say.
         inventory: What it ships.
+        tuned: Its tuned tables.
         paths: All its files.
         generator_activations: The activations that each generator of ``families.toml`` takes.
     """
 
-    api: ApiFacts
+    facts: ReleaseFacts
     inventory: Inventory
+    tuned: TunedTables
     paths: frozenset[str]
     generator_activations: dict[str, frozenset[str]]
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Everything that is wrong in the release, sorted."""
-        return tuple(sorted(self.api.findings + self.inventory.findings))
+        return tuple(sorted({*self.facts.findings, *self.inventory.findings, *self.tuned.findings}))
 
 
-def read_release(release: Release, progress: Progress | None = None) -> ReleaseFacts:
+def read_contents(release: Release, progress: Progress | None = None) -> Contents:
     """Read everything that this level asks of a release.
 
     Raises:
@@ -59,7 +63,13 @@ def read_release(release: Release, progress: Progress | None = None) -> ReleaseF
         if (tree := sources.tree(generator)) is not None
     }
     inventory = take_inventory(release, progress)
-    return ReleaseFacts(read_api(release), inventory, frozenset(release.files.paths), activations)
+    return Contents(
+        facts=read_facts(release),
+        inventory=inventory,
+        tuned=read_tuned(release, inventory),
+        paths=frozenset(release.files.paths),
+        generator_activations=activations,
+    )
 
 
 def _option_choices(tree: ast.Module, option: str) -> frozenset[str]:
@@ -76,23 +86,24 @@ def _option_choices(tree: ast.Module, option: str) -> frozenset[str]:
     return frozenset()
 
 
-def observe(facts: ReleaseFacts, cells: Iterable[Cell]) -> dict[Cell, Outcome]:
+def observe(contents: Contents, cells: Iterable[Cell]) -> dict[Cell, Outcome]:
     """Return for each cell whether the release can take its call and ships machine code for it."""
-    manifests = {manifest.path: manifest for manifest in facts.inventory.manifests}
-    return {cell: _observe_cell(facts, manifests, cell) for cell in cells}
+    manifests = {manifest.path: manifest for manifest in contents.inventory.manifests}
+    return {cell: _observe_cell(contents, manifests, cell) for cell in cells}
 
 
-def _observe_cell(facts: ReleaseFacts, manifests: dict[str, Manifest], cell: Cell) -> Outcome:
-    if facts.api.archs is not None and cell.arch not in facts.api.archs:
+def _observe_cell(contents: Contents, manifests: dict[str, Manifest], cell: Cell) -> Outcome:
+    archs = contents.facts.api.archs
+    if archs is not None and cell.arch not in archs:
         message = (
-            f"This release does not know {cell.arch}: the GPUs it names are {', '.join(facts.api.archs)}, "
-            "and it ships no kernel for any other. A newer AITER is needed."
+            f"This release does not know {cell.arch}: the GPUs it names are {', '.join(archs)}, and it ships "
+            "no kernel for any other. A newer AITER is needed."
         )
         return Outcome(Kind.FAIL, Reason.ARCH_UNKNOWN, message)
-    missing = [need for need in api_needs(cell) if not _has(facts.api, need)]
+    missing = [need for need in api_needs(cell) if not _has(contents.facts.api, need)]
     if missing:
         return Outcome(Kind.REFUSED, missing[0].reason, _missing_sentence(missing))
-    return _observe_kernels(facts, manifests, cell)
+    return _observe_kernels(contents, manifests, cell)
 
 
 def _has(api: ApiFacts, need: ApiNeed) -> bool:
@@ -132,15 +143,15 @@ def _first_releases() -> dict[str, dict[str, str]]:
     return tomllib.loads((spec_dir() / "api.toml").read_text(encoding="utf-8"))
 
 
-def _observe_kernels(facts: ReleaseFacts, manifests: dict[str, Manifest], cell: Cell) -> Outcome:
+def _observe_kernels(contents: Contents, manifests: dict[str, Manifest], cell: Cell) -> Outcome:
     kernels: dict[str, int] = {}
     broken: list[str] = []
     shipped = False
     for family in load_families():
-        if not family.serves(cell) or not facts.paths.issuperset(family.needs):
+        if not family.serves(cell) or not contents.paths.issuperset(family.needs):
             continue
         if family.kind == "source":
-            if _generator_takes(facts, family, cell):
+            if _generator_takes(contents, family, cell):
                 kernels[family.name] = 0
             continue
         manifest = manifests.get(family.manifest_of(cell))
@@ -172,7 +183,7 @@ def _observe_kernels(facts: ReleaseFacts, manifests: dict[str, Manifest], cell: 
     return Outcome(Kind.FAIL, Reason.NO_KERNEL, message)
 
 
-def _generator_takes(facts: ReleaseFacts, family: Family, cell: Cell) -> bool:
+def _generator_takes(contents: Contents, family: Family, cell: Cell) -> bool:
     if family.generator is None:
         return True
-    return family.activations[cell.activation] in facts.generator_activations.get(family.generator, ())
+    return family.activations[cell.activation] in contents.generator_activations.get(family.generator, ())

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
-
-import jinja2
-from tabulate import tabulate
 
 from aiter_conformance.axes import ROUTERS, Axes, Cell
 from aiter_conformance.evidence import Level
 from aiter_conformance.families import load_families
 from aiter_conformance.matrix import CellState, Matrix, Verdict
+from aiter_conformance.publish.markdown import table, template
 from aiter_conformance.publish.tables import (
     ROUTER_WORDS,
     count_verdicts,
@@ -34,13 +31,13 @@ def render(matrix: Matrix, axes: Axes) -> str:
     """
     never = [a for a in axes.activations if not _ever_accepted(matrix, a)]
     not_run = never_run(matrix)
-    return _template().render(
+    return template("page.md.j2").render(
         matrix=matrix,
         never_accepted=never,
         run=[level for level in Level if level not in not_run],
         not_run=not_run,
         numbers_checked=any(state.verdict in _NUMBERS_CHECKED for state in matrix.cells.values()),
-        verdicts=_table(["verdict", "means"], [[v.value, v.meaning] for v in Verdict]),
+        verdicts=table(["verdict", "means"], [[v.value, v.meaning] for v in Verdict]),
         counts=_counts(matrix, axes),
         archs=[
             {
@@ -58,24 +55,6 @@ def render(matrix: Matrix, axes: Axes) -> str:
     )
 
 
-@cache
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("aiter_conformance", "publish"),
-        undefined=jinja2.StrictUndefined,
-        keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 -- Markdown from the project's own data
-    )
-    return environment.get_template("page.md.j2")
-
-
-def _table(header: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    escaped = [[cell.replace("|", "\\|") for cell in row] for row in body]
-    aligned = tabulate(escaped, headers=list(header), tablefmt="github", disable_numparse=True)
-    # Long sentences would make most of the page padding.
-    return re.sub(r"-{4,}", "---", re.sub(r" {2,}", " ", aligned))
-
-
 def _ever_accepted(matrix: Matrix, activation: str) -> bool:
     return any(
         state.verdict is not Verdict.UNSUPPORTED
@@ -91,7 +70,7 @@ def _counts(matrix: Matrix, axes: Axes) -> str:
         [arch, axes.archs[arch].title, *(str(counts.get(verdict, 0)) for verdict in shown)]
         for arch, counts in counted.items()
     ]
-    return _table(["arch", "boards", *(f"{verdict.value} cells" for verdict in shown)], body)
+    return table(["arch", "boards", *(f"{verdict.value} cells" for verdict in shown)], body)
 
 
 def _glance(matrix: Matrix, axes: Axes, arch: str, never: Sequence[str]) -> str:
@@ -105,7 +84,7 @@ def _glance(matrix: Matrix, axes: Axes, arch: str, never: Sequence[str]) -> str:
             )
             row.append(out if out == on_input else f"{out} / {on_input}")
         body.append(row)
-    return _table(["scheme", *accepted], body)
+    return table(["scheme", *accepted], body)
 
 
 def _glance_word(state: CellState) -> str:
@@ -128,7 +107,7 @@ def _rows(matrix: Matrix, axes: Axes, arch: str, never: Sequence[str]) -> str:
         for row in rows(matrix, axes, cells)
     ]
     header = ["scheme", "activations", "router weight on", "verdict", "levels", "why", "evidence"]
-    return _table(header, body)
+    return table(header, body)
 
 
 def _references(indices: Sequence[int]) -> str:
@@ -166,23 +145,23 @@ def _peer(matrix: Matrix, axes: Axes, name: str) -> dict[str, Any]:
         # what a Markdown renderer makes of the heading
         "anchor": re.sub(r"[^a-z0-9_-]", "", heading.lower().replace(" ", "-")),
         "evidence": _references([i for i, source in enumerate(matrix.sources) if source.subject == name]),
-        "rows": _table(
+        "rows": table(
             ["archs", "scheme", "activations", "router weight on", "levels", "differences"],
             [[", ".join(where), *said] for said, where in archs.items()],
         ),
-        "differences": _table(["difference", "consequence"], list(known.items())) if known else "",
+        "differences": table(["difference", "consequence"], list(known.items())) if known else "",
     }
 
 
 def _findings(matrix: Matrix) -> str:
-    body = [[finding.code, finding.path, finding.message] for finding in matrix.findings]
-    return _table(["code", "where", "what"], body) if body else ""
+    body = [[f.code, f.path, f.message, f.known or "new"] for f in matrix.findings]
+    return table(["code", "where", "what", "in the ledger"], body) if body else ""
 
 
 def _families(matrix: Matrix) -> str:
     named = {name for state in matrix.cells.values() for name in state.kernels}
     body = [[family.name, family.title] for family in load_families() if family.name in named]
-    return _table(["name", "what it is"], body)
+    return table(["name", "what it is"], body)
 
 
 def _evidence(matrix: Matrix) -> str:
@@ -197,4 +176,4 @@ def _evidence(matrix: Matrix) -> str:
         ]
         for number, source in enumerate(matrix.sources, start=1)
     ]
-    return _table(["id", "level", "board", "subject", "observed", "record"], body)
+    return table(["id", "level", "board", "subject", "observed", "record"], body)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from enum import StrEnum
@@ -168,11 +168,15 @@ class FactsTable:
 
 def facts_table(facts: Sequence[ReleaseFacts]) -> FactsTable:
     """Put the facts of *facts* side by side, oldest release first."""
-    ordered = sorted(facts, key=lambda one: version_key(one.version))
-    flats = [one.flat() for one in ordered]
-    names = dict.fromkeys(name for flat in flats for name in flat)
-    rows = {name: tuple(flat.get(name) for flat in flats) for name in names}
-    return FactsTable(tuple(one.version for one in ordered), rows)
+    return table_of({one.version: one.flat() for one in facts})
+
+
+def table_of(flats: Mapping[str, Mapping[str, str]]) -> FactsTable:
+    """Put facts side by side that are text by name, given by version; oldest release first."""
+    versions = sorted(flats, key=version_key)
+    names = dict.fromkeys(name for version in versions for name in flats[version])
+    rows = {name: tuple(flats[version].get(name) for version in versions) for name in names}
+    return FactsTable(tuple(versions), rows)
 
 
 def _flat_signature(signature: Signature) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,69 @@
+"""``ledger list|check``: the known findings, and whether they are what is observed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from aiter_conformance import evidence, store
+from aiter_conformance.cli.matrix import root_option
+from aiter_conformance.cli.output import json_option, print_json, print_table
+from aiter_conformance.ledger import Entry, Observation, judge, load_ledger
+
+
+@click.group("ledger")
+def ledger_group() -> None:
+    """Look at the ledger of known findings."""
+
+
+@ledger_group.command("list")
+@json_option
+def list_command(as_json: bool) -> None:
+    """List the known findings."""
+    entries = load_ledger()
+    if as_json:
+        print_json([asdict(entry) for entry in entries])
+        return
+    body = [[e.id, e.title, _releases(e), e.upstream if e.page is None else str(e.page)] for e in entries]
+    print_table(["id", "finding", "releases", "reported"], body, wrap=[1, 2])
+
+
+def _releases(entry: Entry) -> str:
+    windows = [f"{w.first} to before {w.before}" if w.before else f"from {w.first}" for w in entry.releases]
+    return ", ".join(windows) or "all"
+
+
+@ledger_group.command("check")
+@root_option
+@json_option
+def check_command(root: Path, as_json: bool) -> int:
+    """Hold the ledger against the checked-in evidence.
+
+    Exit code 1 if an entry explains nothing, or something that it names looks otherwise than it says.
+    """
+    place = store.checkout_place(root)
+    entries = load_ledger()
+    faults = judge(entries, _observations(place.reports), full=True)
+    if as_json:
+        print_json([asdict(fault) for fault in faults])
+        return int(bool(faults))
+    click.echo(f"{len(entries)} entries, {len(faults)} faults")
+    for fault in faults:
+        click.echo(f"  {fault.entry}: {fault.kind.value}: {fault.message}")
+    return int(bool(faults))
+
+
+def _observations(reports: Path) -> Iterator[Observation]:
+    for loaded in evidence.load(reports):
+        record = loaded.evidence
+        if record.release is None:
+            continue
+        version = record.release.version
+        for cell, outcome in record.outcomes.items():
+            yield Observation(version, str(cell), None, outcome.kind, outcome.reason, message=outcome.message)
+        for finding in record.findings:
+            path = finding.path.partition(":")[0]
+            yield Observation(version, path=path, reason=finding.code, message=finding.message)
