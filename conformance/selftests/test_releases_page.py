@@ -63,7 +63,7 @@ class TestRender:
     """`releases.render`."""
 
     def test_rows_and_changes(self) -> None:
-        """Each release has a row; changed, appeared and disappeared facts are told; tuned counts are no change."""
+        """Each release has a row, each change of a fact is told, and tuned counts are no change."""
         known = KnownFinding("wrong-arch", "a", "b", "x (o/r#1)")
         new = KnownFinding("wrong-arch", "a", "b", None)
         facts = factfile.compare(made(version) for version in FACTS)
