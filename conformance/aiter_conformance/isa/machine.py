@@ -167,6 +167,8 @@ class Memory:
         offset = address - self.base
         gaps = np.maximum(np.maximum(self.bounds[:, START] - offset, offset - self.bounds[:, END] + 1), 0)
         i = int(np.argmin(gaps))
+        if gaps[i] > _GUARD:
+            return "no allocation near" + (": an argument that was not given?" if address < _GUARD else "")
         start, end = int(self.bounds[i, START]), int(self.bounds[i, END])
         name = list(self._buffers)[i]
         return f"nearest allocation '{name}' has {end - start} bytes, this is byte {offset - start} of it"

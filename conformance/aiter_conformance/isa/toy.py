@@ -46,11 +46,14 @@ class Variant:
         scheme: How activations and weights are quantised.
         tile_m: Rows of an M block.
         tile_n: Columns of the intermediate that one work-group computes.
-        gelu: GELU instead of SiLU.
+        half: Whether 16-bit tensors are float16 instead of bfloat16.
+        gelu: GELU instead of SiLU (an argument of stage 1, not a property of the object).
         gated: Whether w1 holds gate and up.
         weight_in: Whether the router weight multiplies gate and up, before the activation.
         persistent: Whether work-groups loop over blocks.
         xcd_order: Whether a persistent kernel permutes work-groups over eight chiplets.
+        per_slot: Whether activations are [topk, tokens, K], quantised for each expert that a token goes to.
+        smooth: Whether the intermediate is multiplied by a smoothing scale [E, I] before it is re-quantised.
         requant_max: Code that the largest element of the intermediate is scaled to; None without a scale.
     """
 
@@ -59,12 +62,20 @@ class Variant:
     scheme: Scheme
     tile_m: int
     tile_n: int
+    half: bool
     gelu: bool
     gated: bool
     weight_in: bool
     persistent: bool
     xcd_order: bool
+    per_slot: bool
+    smooth: bool
     requant_max: float | None
+
+    @property
+    def sixteen(self) -> np.dtype[Any]:
+        """The 16-bit format of the output and of tensors that are not quantised."""
+        return np.dtype(np.float16 if self.half else ml_dtypes.bfloat16)
 
 
 def variant(arch: str, file: str, requant_max: float | None = None) -> Variant:
@@ -81,8 +92,8 @@ def variant(arch: str, file: str, requant_max: float | None = None) -> Variant:
     """
     name = PurePath(file).name
     tile = _TILE.search(name)
-    unmodelled = re.search(r"MXfp4|Int4|int4|_a16_|flat|emsort|smf|multix|blockscaleBf16|_f16_|fp16", name)
-    if tile is None or unmodelled or not name.startswith(("fmoe_stage1_bf16_", "fmoe_bf16_")):
+    unmodelled = re.search(r"MXfp4|Int4|int4|_a16_|flat|emsort|smf|blockscaleBf16", name)
+    if tile is None or unmodelled or not name.startswith(("fmoe_stage1_bf16_", "fmoe_bf16_", "fmoe_fp16_")):
         raise UsageError(
             f"launch of {name} must be modelled (got {unmodelled[0] if unmodelled else 'no known name'})"
         )
@@ -93,20 +104,24 @@ def variant(arch: str, file: str, requant_max: float | None = None) -> Variant:
         scheme = "int8"
     elif "pertokenFp8" in name:
         scheme = "fp8"
-    elif "noquantBf16" not in name:
+    elif "noquant" not in name:
         raise UsageError(f"quantisation of {name} must be modelled (got none that is)")
     stage1 = name.startswith("fmoe_stage1")
+    smooth = "multix" in name or (scheme == "int8" and "g1u0" in name)
     return Variant(
         arch=arch,
         family=Family.STAGE1 if stage1 else Family.ONE_STAGE,
         scheme=scheme,
         tile_m=int(tile["m"]),
         tile_n=int(tile["n"]),
+        half=name.startswith("fmoe_fp16_"),
         gelu="gelu" in name,
         gated="g1u0" not in name,
         weight_in="tkw1" in name or "doweight" in name,
         persistent=re.search(r"_psx?_", name) is not None,
         xcd_order=re.search(r"_psx?_.*64x", name) is not None,
+        per_slot=smooth,
+        smooth=smooth,
         requant_max=requant_max or _DEFAULT_MAX.get(scheme, ARCHES[arch].fp8_max),
     )
 
@@ -182,7 +197,7 @@ def _activate(gate: F64, up: F64 | None, *, gelu: bool) -> F64:
 def _quantiser(kind: Variant) -> Quantiser:
     """How activations and weights are quantised."""
     if kind.scheme == "none":
-        return Quantiser(np.dtype(ml_dtypes.bfloat16), None)
+        return Quantiser(kind.sixteen, None)
     if kind.scheme == "int8":
         return Quantiser(np.dtype(np.int8), 127.0)
     return Quantiser(np.dtype(getattr(ml_dtypes, ARCHES[kind.arch].fp8)), ARCHES[kind.arch].fp8_max)
@@ -208,7 +223,8 @@ def problem(kind: Variant, shape: Shape) -> Problem:
     rng = np.random.default_rng(shape.seed)
     rows = shape.intermediate * (2 if kind.gated else 1)
     quantiser = _quantiser(kind)
-    x = _activations(kind, quantiser, rng.standard_normal((shape.tokens, shape.hidden)))
+    slots = shape.topk if kind.per_slot else 1
+    x = _activations(kind, quantiser, rng.standard_normal((slots * shape.tokens, shape.hidden)))
     weight = quantiser.blocks if kind.scheme == "fp8-block" else quantiser.rows
     w1 = weight(rng.standard_normal((shape.experts, rows, shape.hidden)) / 10)
     w2 = weight(rng.standard_normal((shape.experts, shape.hidden, shape.intermediate)) / 10)
@@ -216,7 +232,10 @@ def problem(kind: Variant, shape: Shape) -> Problem:
     weights = rng.random((shape.tokens, shape.topk)).astype(np.float32)
     weights /= weights.sum(1, keepdims=True)
 
-    projected = np.einsum("tjnk,tk->tjn", w1.values[ids], x.values)
+    by_slot = np.broadcast_to(
+        x.values.reshape(slots, shape.tokens, -1), (shape.topk, shape.tokens, shape.hidden)
+    )
+    projected = np.einsum("tjnk,jtk->tjn", w1.values[ids], by_slot)
     if kind.weight_in:
         projected = projected * weights[..., None]
     gate, up = (
@@ -225,6 +244,10 @@ def problem(kind: Variant, shape: Shape) -> Problem:
     )
     hidden = _activate(gate, up, gelu=kind.gelu)
     sorted_ = sort_tokens(ids, weights, shape.experts, kind.tile_m)
+    smooth = np.ones((shape.experts, shape.intermediate), np.float32)
+    if kind.smooth:
+        smooth = rng.uniform(0.5, 2.0, smooth.shape).astype(np.float32)
+        hidden = hidden * smooth[ids]
     again = Quantiser(quantiser.dtype, kind.requant_max, truncates=True)
     requantised = again.groups(hidden, BLOCK if kind.scheme == "fp8-block" else kind.tile_n).values
     if kind.family is Family.STAGE1:
@@ -232,7 +255,7 @@ def problem(kind: Variant, shape: Shape) -> Problem:
         return Problem(_stage1(kind, shape, x, w1, sorted_), out, kind, shape)
     down = np.einsum("tjki,tji->tjk", w2.values[ids], requantised)
     out = down.sum(1) if kind.weight_in else (down * weights[..., None]).sum(1)
-    return Problem(_one_stage(kind, shape, (x, w1, w2), sorted_), out, kind, shape)
+    return Problem(_one_stage(kind, shape, (x, w1, w2), smooth, sorted_), out, kind, shape)
 
 
 def _buffers(**arrays: npt.NDArray[Any] | None) -> dict[str, Buffer]:
@@ -282,14 +305,20 @@ def _stage1(kind: Variant, shape: Shape, x: Quantised, w1: Quantised, sorted_: _
     return Launch(kind.family, buffers, integers, (i // kind.tile_n, len(blocks), 1))
 
 
-def _one_stage(kind: Variant, shape: Shape, tensors: tuple[Quantised, ...], sorted_: _Sorted) -> Launch:
+def _one_stage(
+    kind: Variant,
+    shape: Shape,
+    tensors: tuple[Quantised, ...],
+    smooth: npt.NDArray[np.float32],
+    sorted_: _Sorted,
+) -> Launch:
     x, w1, w2 = tensors
     ids, weights, blocks = sorted_
     size, k, i = x.codes.dtype.itemsize, shape.hidden, shape.intermediate
     slices = -(-i // kind.tile_n)
     groups = slices * shape.groups * (8 if kind.xcd_order else 1) if kind.persistent else 0
     buffers = _buffers(
-        O=np.zeros((shape.tokens, k), ml_dtypes.bfloat16),
+        O=np.zeros((shape.tokens, k), kind.sixteen),
         X=x.codes,
         G=shuffle(w1.codes),
         U=np.array([len(ids), shape.tokens], np.int32),
@@ -297,6 +326,7 @@ def _one_stage(kind: Variant, shape: Shape, tensors: tuple[Quantised, ...], sort
         XQ=x.scales,
         GQ=w1.scales,
         DQ=w2.scales,
+        SMQ=smooth if kind.smooth else None,
         STP=ids,
         SW=weights,
         SEP=blocks,

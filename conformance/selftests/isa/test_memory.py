@@ -231,6 +231,16 @@ class TestFaults:
         with pytest.raises(KernelFaultError, match="nearest allocation 'first'"):
             run("global_load_dword v8, v1, s[90:91]", buffers=both, vector={1: 1024})
 
+    @pytest.mark.parametrize(
+        ("base", "words"),
+        [(0, "no allocation near: an argument that was not given"), (1 << 40, r"no allocation near\)")],
+    )
+    def test_far_away(self, run: Run, base: int, words: str) -> None:
+        """An address far from all allocations is not blamed on one; near 0 an argument is missing."""
+        scalar = {90: base & 0xFFFFFFFF, 91: base >> 32}
+        with pytest.raises(KernelFaultError, match=words):
+            run("global_load_dword v8, v1, s[90:91]", scalar=scalar, vector={1: 64})
+
     def test_slack(self, run: Run) -> None:
         """With slack a read past the end gives 0 and is counted, with its distance; a store is a fault."""
         text = "global_load_dwordx2 v[8:9], v1, s[90:91]"
