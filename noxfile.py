@@ -20,6 +20,7 @@ PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 AITER_VERSION = "0.1.7.post2.dev18"
 AITER_WHEEL = f"amd_aiter-{AITER_VERSION}-py3-none-any.whl"
 AITER_SHA256 = "fe139d74438217c35e87e3b961166bac8db2d381eadccb371da2e63615f05a31"
+VLLM_VERSION = "0.33.0"
 
 
 def install(
@@ -60,6 +61,44 @@ def tests(session: nox.Session) -> None:
     download_aiter(session)
     session.run("pytest", "--numprocesses=2", "--hypothesis-profile=ci", *session.posargs)
     session.run("aiter-conformance", "matrix", "check")
+
+
+@nox.session
+def vllm(session: nox.Session) -> None:
+    """Run the suites over vLLM's own module, out of its wheel, and compare it with impl on generated inputs."""
+    install(session, extras="cpu", groups=("test", "vllm"))
+    wheel = next(DOWNLOADS.glob(f"vllm-{VLLM_VERSION}-*.whl"), None)
+    if wheel is None:
+        session.run(
+            *("python", "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"),
+            *("--dest", str(DOWNLOADS), f"vllm=={VLLM_VERSION}"),
+        )
+        wheel = next(DOWNLOADS.glob(f"vllm-{VLLM_VERSION}-*.whl"))
+    session.env["AITER_CONFORMANCE_VLLM_WHEEL"] = str(wheel)
+    session.run(
+        *("pytest", "--numprocesses=2", "--subject=vllm", "--hypothesis-profile=ci", "conformance/suites"),
+        *session.posargs,
+    )
+
+
+@nox.session
+def releases(session: nox.Session) -> None:
+    """Hold the release readers against every AITER tag of a clone: ``nox -s releases -- GITDIR``."""
+    if not session.posargs:
+        session.skip("NOT RUN: give the git directory of a clone of ROCm/aiter after --")
+    install(session, extras="cpu", groups=("test",))
+    session.env["AITER_GIT_DIR"] = str(Path(session.posargs[0]).resolve())
+    session.run("pytest", "--numprocesses=2", "conformance/selftests/releases", *session.posargs[1:])
+
+
+@nox.session
+def nightly(session: nox.Session) -> None:
+    """Look for new examples: properties, the differential and the fuzzing of every reader, at length."""
+    install(session, extras="cpu", groups=("test",))
+    session.run(
+        *("pytest", "--numprocesses=2", "--hypothesis-profile=nightly"),
+        *(session.posargs or ("conformance/suites", "conformance/selftests/fuzz")),
+    )
 
 
 @nox.session
