@@ -139,6 +139,7 @@ class Shape:
         seed: Seed of the inputs.
         groups: Persistent work-groups (multiplied by the slices of the intermediate, rounded to 8 where
             needed).
+        ksplit: Stage 1 divides K among ``1 << ksplit`` work-groups; the activation is left to a later operator.
     """
 
     tokens: int = 12
@@ -148,6 +149,7 @@ class Shape:
     intermediate: int = 256
     seed: int = 0
     groups: int = 3
+    ksplit: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,7 @@ class Problem:
 
     Attributes:
         launch: The launch.
-        expected: float64: stage 1 [tokens, topk, I], one-stage [tokens, K].
+        expected: float64: stage 1 [tokens, topk, I] (split K: [tokens, topk, 2 I]), one-stage [tokens, K].
         scheme: How the output is coded: stage 1 of "fp8-block" gives codes and their scales.
         shape: Its sizes.
         arch: Architecture.
@@ -172,7 +174,8 @@ class Problem:
 
         Stage 1 of blockscale appends float32 scales [tokens, topk, I / 128] to its codes [tokens, topk, I].
         """
-        if self.variant.family is not Family.STAGE1 or self.variant.scheme != "fp8-block":
+        coded = self.variant.family is Family.STAGE1 and self.variant.scheme == "fp8-block"
+        if not coded or self.shape.ksplit:
             return output.astype(np.float64)
         size = self.expected.size
         codes = output[:size].view(ARCHES[self.variant.arch].fp8).astype(np.float64)
@@ -252,6 +255,7 @@ def problem(kind: Variant, shape: Shape) -> Problem:
     requantised = again.groups(hidden, BLOCK if kind.scheme == "fp8-block" else kind.tile_n).values
     if kind.family is Family.STAGE1:
         out = requantised if kind.scheme == "fp8-block" else hidden
+        out = projected if shape.ksplit else out
         return Problem(_stage1(kind, shape, x, w1, sorted_), out, kind, shape)
     down = np.einsum("tjki,tji->tjk", w2.values[ids], requantised)
     out = down.sum(1) if kind.weight_in else (down * weights[..., None]).sum(1)
@@ -270,9 +274,12 @@ _Sorted = tuple[npt.NDArray[np.int32], npt.NDArray[np.float32], npt.NDArray[np.i
 def _stage1(kind: Variant, shape: Shape, x: Quantised, w1: Quantised, sorted_: _Sorted) -> Launch:
     ids, weights, blocks = sorted_
     size, k, i = x.codes.dtype.itemsize, shape.hidden, shape.intermediate
-    if kind.scheme == "fp8-block":
+    if shape.ksplit:  # partial sums of gate and up are added into zeroed float32
+        out: npt.NDArray[Any] = np.zeros((shape.tokens, shape.topk, 2 * i), np.float32)
+        row = shape.topk * 2 * i * 4
+    elif kind.scheme == "fp8-block":
         elements = shape.tokens * shape.topk * i
-        out: npt.NDArray[Any] = np.zeros(elements + elements // BLOCK * 4, np.uint8)
+        out = np.zeros(elements + elements // BLOCK * 4, np.uint8)
         row = shape.topk * i
     else:
         out = np.zeros((shape.tokens, shape.topk, i), ml_dtypes.bfloat16)
@@ -300,9 +307,10 @@ def _stage1(kind: Variant, shape: Shape, x: Quantised, w1: Quantised, sorted_: _
         "eGUQs": 0 if w1.scales is None else w1.scales[0].nbytes,
         "eSMQs": 4 * i,
         "topk": shape.topk,
+        "splitk": shape.ksplit,
         "activation": _GELU if kind.gelu else _SILU,
     }
-    return Launch(kind.family, buffers, integers, (i // kind.tile_n, len(blocks), 1))
+    return Launch(kind.family, buffers, integers, (i // kind.tile_n, len(blocks), 1 << shape.ksplit))
 
 
 def _one_stage(
