@@ -58,8 +58,9 @@ WEIGHT_BLOCKS: Final[dict[str, Block]] = {
 WEIGHT_ROUNDING: Final = ScaleRounding.RCEIL
 
 # Largest magnitudes that the static scales of a checkpoint leave room for: above them a few values saturate.
-STATIC_HIDDEN_MAXIMUM: Final = 16.0
-STATIC_INTERMEDIATE_MAXIMUM: Final = 64.0
+# No round numbers: quotients of bfloat16 values by a short scale often lie on a tie between two codes.
+STATIC_HIDDEN_MAXIMUM: Final = 15.9
+STATIC_INTERMEDIATE_MAXIMUM: Final = 63.7
 
 SITU_BETA: Final = 1.75  # none of AITER's own stand-ins (1, 4, 25)
 SITU_LINEAR_BETA: Final = 2.25
@@ -203,7 +204,7 @@ class Problem:
         exponents = _spread_steps(seed, Stream.HIDDEN_SCALE, 0, (tokens, live), (1, 32), 3)
         bits = np.zeros((tokens, self.hidden_size), np.uint16)
         bits[:, :live] = encode_bf16(np.ldexp(_HIDDEN_FACTOR * values * per_token, exponents - 1))
-        return bits
+        return _with_prime_peaks(bits)
 
     @property
     def hidden(self) -> Floats:
@@ -306,6 +307,23 @@ class Problem:
                 digest.update(f"{name} {little.dtype.str} {little.shape}\n".encode())
                 digest.update(little.tobytes())
         return digest.hexdigest()
+
+
+def _with_prime_peaks(bits: NDArray[np.uint16]) -> NDArray[np.uint16]:
+    """Raise the largest magnitude of each 128 columns to a bfloat16 whose 8-bit significand is prime.
+
+    Scales are made of these peaks. No other value's quotient by a prime can lie on a tie between two codes of
+    fp8, where kernels may rightly differ (x / s or x * (1 / s)).
+    """
+    bits = bits.copy()
+    primes = [n for n in range(128, 256) if all(n % d for d in range(2, 16))]
+    raised = np.array([next((n for n in primes if n >= m), 128 + primes[0]) - 128 for m in range(128, 256)])
+    for start in range(0, bits.shape[1], 128):
+        block = bits[:, start : start + 128]
+        rows, peak = np.arange(len(block)), (block & 0x7FFF).argmax(axis=1)
+        value = block[rows, peak]
+        block[rows, peak] = np.where(value & 0x7FFF, (value & 0xFF80) + raised[value & 0x7F], value)
+    return bits
 
 
 # --------------------------------------------------------------------------- weights of one expert

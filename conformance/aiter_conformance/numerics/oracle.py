@@ -25,6 +25,7 @@ _F32: Final = 2.0**-24  # unit roundoff of float32
 _BF16: Final = 2.0**-9  # unit roundoff of bfloat16
 _SCALE: Final = 2.0**-22  # a float32 scale or quotient, computed one way or another
 _ROUNDED_SUM: Final = 2.0  # bfloat16 roundings of a partial result that B allows for
+_LIKELY: Final = 8.0  # standard deviations of a sum's rounding error that a kernel may come out at
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,25 +120,26 @@ def evaluate(
     # With one scale for the whole intermediate every row counts, judged or not.
     rows_judged = np.arange(len(hidden)) if _whole_tensor(pipeline.intermediate) else chosen
     slots: list[tuple[int, NDArray[np.int64], Floats]] = []
-    parts: list[_Uncertain] = []
+    stages: list[tuple[_Uncertain, _Uncertain]] = []
     for expert, weights in experts.items():
         token, slot = np.nonzero(topk_ids[rows_judged] == expert)
         if token.size:
             token = rows_judged[token]
             router = topk_weights[token, slot][:, None]
             slots.append((expert, token, router))
-            parts.append(_first_stage(inputs, token, router, weights, activation, pipeline))
-    parts = _between(parts, pipeline, intermediate_scale)
+            stages.append(_first_stage(inputs, token, router, weights, activation, pipeline))
+    parts = _between([worst for worst, _ in stages], pipeline, intermediate_scale)
+    likely = _between([likely for _, likely in stages], pipeline, intermediate_scale)
 
     out = np.zeros(hidden.shape)
     bound = np.zeros(hidden.shape)
     fragile = np.zeros(len(hidden), bool)
-    for (expert, token, router), part in zip(slots, parts, strict=True):
+    for (expert, token, router), part, likely_part in zip(slots, parts, likely, strict=True):
         factor = router if pipeline.router == "out" else np.ones_like(router)
         values, error, magnitude = _second_stage(part, experts[expert], pipeline)
         np.add.at(out, token, factor * values)
         np.add.at(bound, token, factor * (error + _ROUNDED_SUM * _BF16 * magnitude))
-        np.logical_or.at(fragile, token, part.fragile | inputs.fragile[token])
+        np.logical_or.at(fragile, token, likely_part.fragile | inputs.fragile[token])
     bound += _BF16 * np.abs(out)
     return Expected(chosen, out[chosen], bound[chosen], fragile[chosen])
 
@@ -149,29 +151,41 @@ def _first_stage(
     weights: ExpertWeights,
     activation: Activation,
     pipeline: Pipeline,
-) -> _Uncertain:
-    """Return the activated intermediate of one expert's tokens, in exact arithmetic, and its error."""
+) -> tuple[_Uncertain, _Uncertain]:
+    """Return the activated intermediate of one expert's tokens, with its worst error and its likely one.
+
+    B is made of the worst; which rows are fragile is decided by the likely one, without which no row of an
+    fp8 scheme would be left to rule 3.
+    """
     w1 = _weights(weights.w1, pipeline)
     x, width = inputs.value[token], w1.shape[0] // 2
     sums = x @ w1.T
-    error = x.shape[1] * _F32 * (np.abs(x) @ np.abs(w1).T) + inputs.deviation[token] @ np.abs(w1).T
-    error += _SCALE * np.abs(sums)
+    worst = x.shape[1] * _F32 * (np.abs(x) @ np.abs(w1).T)
+    # Independent roundings add up like the root of their number (Higham and Mary, SIAM J. Sci. Comput. 2019).
+    likely = _LIKELY * np.sqrt(x.shape[1]) * _F32 * np.sqrt(x**2 @ (w1**2).T)
+    given = inputs.deviation[token] @ np.abs(w1).T + _SCALE * np.abs(sums)
     if pipeline.router == "in":
-        sums, error = sums * router, error * np.abs(router)
+        sums, worst, likely, given = (v * router for v in (sums, worst, likely, given))
     if weights.b1 is not None:
-        sums, error = sums + weights.b1, error + _F32 * np.abs(weights.b1)
-    gate, up, gate_error, up_error = sums[:, :width], sums[:, width:], error[:, :width], error[:, width:]
-
-    # By differences, so that one formula serves every activation, the clamps' edges included.
+        sums, given = sums + weights.b1, given + _F32 * np.abs(weights.b1)
+    gate, up = sums[:, :width], sums[:, width:]
     h = activation(gate, up)
-    from_gate = np.maximum(
-        np.abs(activation(gate + gate_error, up) - h), np.abs(activation(gate - gate_error, up) - h)
-    )
-    from_up = np.maximum(
-        np.abs(activation(gate, up + up_error) - h), np.abs(activation(gate, up - up_error) - h)
-    )
-    deviation = from_gate + from_up + activation.function_error(gate, up)
-    return _Uncertain(h, deviation, np.zeros(len(token), bool))
+    intrinsic = activation.function_error(gate, up)
+
+    def moved(error: Floats) -> _Uncertain:
+        # By differences, so that one formula serves every activation, the clamps' edges included.
+        gate_error, up_error = error[:, :width], error[:, width:]
+        ends = [
+            np.maximum(
+                np.abs(activation(gate + gate_error, up) - h), np.abs(activation(gate - gate_error, up) - h)
+            ),
+            np.maximum(
+                np.abs(activation(gate, up + up_error) - h), np.abs(activation(gate, up - up_error) - h)
+            ),
+        ]
+        return _Uncertain(h, ends[0] + ends[1] + intrinsic, np.zeros(len(token), bool))
+
+    return moved(np.abs(worst + given)), moved(np.abs(np.minimum(likely, worst) + given))
 
 
 def _between(
