@@ -65,7 +65,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def vllm(session: nox.Session) -> None:
-    """Run the suites over vLLM's own module, out of its wheel, and compare it with impl on generated inputs."""
+    """Run the suites over vLLM's own module, out of its wheel, and compare it with impl."""
     install(session, extras="cpu", groups=("test", "vllm"))
     wheel = next(DOWNLOADS.glob(f"vllm-{VLLM_VERSION}-*.whl"), None)
     if wheel is None:

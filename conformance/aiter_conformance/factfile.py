@@ -36,7 +36,7 @@ class FactFile:
 
 def flat_facts(facts: ReleaseFacts, tuned: TunedTables) -> dict[str, str]:
     """Return everything that was read of a release as text by name, tuned rows counted by board."""
-    boards = Counter((row.key.gfx, row.key.cu_num) for row in tuned.rows if not row.fallback)
+    boards = Counter((row.key.gfx, row.key.cu_num) for row in tuned.rows)
     counts = {f"tuned rows for {gfx} with {cus} CUs": str(n) for (gfx, cus), n in sorted(boards.items())}
     return facts.flat() | counts
 
