@@ -37,6 +37,9 @@ _STAGE: Final = re.compile(r"(?:gemm|stage)_?([12])(?![\dA-Za-z])")
 # Arguments that hold weights, or scales of weights.
 _WEIGHTS: Final = ("w1", "w2", "gate", "down", "WQ")
 _WEIGHT_SCALES: Final = ("w1_scale", "w2_scale", "fc1_scale", "fc2_scale", "w_scale")
+# A kernel's name may say its operands by their bits, as in a4w4.
+_OPERANDS: Final = re.compile(r"_a(4|8|16)w(4|8|16)(?![0-9])")
+_BITS: Final = {"4": "fp4", "8": "fp8", "16": "bf16"}
 # Words in the name of an operator or a kernel that say what it does, the first that fits.
 _HELPERS: Final = (
     ("quant", Role.QUANTISE),
@@ -254,14 +257,18 @@ class LaunchReader:
         if first and n_pad is not None:
             n_pad *= 2  # the kernel pads gate and up each
         gate_mode = either.text("gate_mode")
+        if gate_mode is None and (interleave := either.boolean("interleave")) is not None:
+            gate_mode = "interleave" if interleave else "separated"
+        operands = _OPERANDS.search(name)
+        a, w = ("", "") if operands is None else operands.groups()
         weights = either.text("doweight_stage1" if first else "doweight_stage2")
         return Launch(
             role=Role.STAGE1 if first else Role.STAGE2,
             family="flydsl",
             operator=name,
             activation=either.text("act") if first else None,
-            a=_named(either.text("a_dtype", "A_DTYPE")) or ("bf16" if "a16" in name else None),
-            w=_named(either.text("b_dtype", "w_dtype", "W_DTYPE")),
+            a=_named(either.text("a_dtype", "A_DTYPE")) or _BITS.get(a),
+            w=_named(either.text("b_dtype", "w_dtype", "W_DTYPE")) or _BITS.get(w),
             out=_named(either.text("out_dtype")),
             router_weight=None if weights is None else weights == "True",
             tile=_tile(
@@ -288,15 +295,21 @@ class LaunchReader:
         if stage is not None and role is Role.OTHER:
             role, family = (Role.STAGE1 if stage[1] == "1" else Role.STAGE2), _family_of(name)
         tensors = [value for value in arguments.values() if isinstance(value, dict) and "dtype" in value]
+        product = role in (Role.STAGE1, Role.STAGE2)
+        claim = read_kernel_name(str(arguments.get("kernelName") or "")) if product else None
+        does = name.partition("_and_mul")[0] if role is Role.ACTIVATION else None
         mask = any("mask" in key and isinstance(value, dict) for key, value in arguments.items())
         return Launch(
             role=role,
             family=family,
             operator=name,
             name=str(arguments.get("kernelName") or ""),
-            activation=name.partition("_and_mul")[0] if role is Role.ACTIVATION else None,
+            activation=self._activation(arguments.get("activation")) if role is Role.STAGE1 else does,
+            a=None if claim is None else claim.a,
+            w=None if claim is None else claim.w,
             out=_short(tensors[0]) if tensors else None,
             block_m=_integer(arguments.get("unit_size") or arguments.get("block_m")),
+            bias=_has_bias(arguments) if product else None,
             expert_mask=mask if role is Role.SORT else None,
             largest=_largest(arguments),
             weights=_expert(arguments),
@@ -323,6 +336,12 @@ class _Either:
     def text(self, *names: str) -> str | None:
         value = self._value(names)
         return None if value is None else str(value)
+
+
+def _has_bias(arguments: Arguments) -> bool | None:
+    """Return whether a bias is passed; None where there is no parameter for one."""
+    names = [name for name in arguments if "bias" in name]
+    return any(isinstance(arguments[name], dict) for name in names) if names else None
 
 
 def _family_of(name: str) -> str:

@@ -51,6 +51,7 @@ class Session:
 
     def __init__(self, start: dict[str, Any]) -> None:
         self.root = Path(start["root"])
+        self._private = Path(start["private"])
         self._recorder = Recorder()
         self._log = _Log()
         self._sort_globs()
@@ -154,7 +155,9 @@ class Session:
         }
 
     def _without_paths(self, text: str) -> str:
-        return text.replace(f"{self.root}/", "").replace(str(self.root), "")
+        for folder in (self.root, self._private):
+            text = text.replace(f"{folder}/", "").replace(str(folder), "")
+        return text
 
 
 def _parts(modules: dict[str, Any]) -> dict[str, Any]:

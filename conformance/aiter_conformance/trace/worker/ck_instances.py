@@ -12,6 +12,7 @@ import re
 import runpy
 import shlex
 import sys
+import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -70,8 +71,7 @@ class CkInstances:
         script, *arguments = shlex.split(command)
         if not script.startswith(str(self._root)):
             return _Generated(frozenset(), {}, "its generator is not part of the release")
-        folder = self._private / f"instances-{len(self._generated)}"
-        folder.mkdir(parents=True)
+        folder = Path(tempfile.mkdtemp(prefix="instances-", dir=self._private))
         error = _run(script, [str(folder) if part == "{}" else part for part in arguments])
         lookup = folder / _LOOKUP
         names = frozenset(_NAME.findall(lookup.read_text()) if lookup.exists() else ())

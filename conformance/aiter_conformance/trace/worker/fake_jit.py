@@ -96,7 +96,7 @@ class FakeJit:
                     built = build.get("md_name", module)
                     generator = _first_command(build.get("blob_gen_cmd"))
                 self._recorder.operator(name, built, arguments, generator)
-                if gen_fake is not None:
+                if gen_fake is not None and _takes(gen_fake, args, kwargs):
                     return gen_fake(*args, **kwargs)
                 return _result(signature.return_annotation, arguments)
 
@@ -112,6 +112,15 @@ class FakeJit:
             return made(value if value in values else values[0])
 
         return member
+
+
+def _takes(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Say whether a fake takes the call: outside torch.compile nobody notices a fake of other parameters."""
+    try:
+        inspect.signature(function).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
 
 
 def _refuse_to_build(name: str, *_: Any, **__: Any) -> None:

@@ -1,0 +1,171 @@
+"""Whether a model of the catalogue will run with a release on a board, on which kernels, or what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tabulate import tabulate
+
+from aiter_conformance import contract
+from aiter_conformance.axes import Cell
+from aiter_conformance.models import Deployment, Model, load_models, model_calls
+from aiter_conformance.outcome import Kind
+from aiter_conformance.release.artefact import Release
+from aiter_conformance.release.inventory import Inventory, take_inventory
+from aiter_conformance.release.tuned import TunedTables, read_tuned
+from aiter_conformance.trace.board import Board
+from aiter_conformance.trace.cached import cached_run
+from aiter_conformance.trace.call import Call
+from aiter_conformance.trace.findings import Cause, Finding, group
+from aiter_conformance.trace.record import Dispatch, Status, Trace
+from aiter_conformance.trace.run_checks import check_run
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one deployment of a model gets for one number of tokens.
+
+    Attributes:
+        model: The model's name.
+        scheme: The quantisation.
+        deployment: How it is divided.
+        trace: What the release does.
+        findings: What is wrong.
+    """
+
+    model: str
+    scheme: str
+    deployment: Deployment
+    trace: Trace
+    findings: tuple[Finding, ...]
+
+    @property
+    def runs(self) -> bool:
+        """Whether it launches kernels and nothing is found that makes it fail."""
+        return self.trace.status is Status.LAUNCHED and not any(finding.fails for finding in self.findings)
+
+
+@dataclass(frozen=True)
+class ModelReport:
+    """What a release does with some models on a board.
+
+    Attributes:
+        board: The board.
+        rows: Every deployment and number of tokens of every model and scheme that the leaf accepts there.
+        refused: Reason of each (model, scheme) that the leaf refuses on this arch.
+        causes: Everything that is wrong, causes before consequences.
+    """
+
+    board: Board
+    rows: tuple[Row, ...]
+    refused: dict[tuple[str, str], str]
+    causes: tuple[Cause, ...]
+
+    def is_good(self, model: str) -> bool:
+        """Whether a model runs in at least one scheme, in every deployment and for every number of tokens."""
+        schemes = {row.scheme for row in self.rows if row.model == model}
+        return any(all(row.runs for row in self.of(model, scheme)) for scheme in schemes)
+
+    def of(self, model: str, scheme: str) -> tuple[Row, ...]:
+        """Return the rows of a model in a scheme."""
+        return tuple(row for row in self.rows if (row.model, row.scheme) == (model, scheme))
+
+
+def report_models(
+    release: Release,
+    board: Board,
+    models: Iterable[Model] | None = None,
+    *,
+    folder: Path,
+    inventory: Inventory | None = None,
+    tuned: TunedTables | None = None,
+) -> ModelReport:
+    """Trace models of the catalogue.
+
+    Args:
+        release: The release.
+        board: The board.
+        models: The models; all of the catalogue where None.
+        folder: Folder that keeps runs, e.g. ``build/trace``.
+        inventory: What the release ships, where that is known already.
+        tuned: Its tuned tables, where they were read already.
+
+    Raises:
+        InfrastructureError: The release cannot be read or imported on the board.
+    """
+    wanted = tuple(load_models().models.values() if models is None else models)
+    shipped = take_inventory(release) if inventory is None else inventory
+    tables = read_tuned(release, shipped) if tuned is None else tuned
+    refused: dict[tuple[str, str], str] = {}
+    asked: list[tuple[str, str, Deployment, Call]] = []
+    for model in wanted:
+        for scheme in model.schemes:
+            cell = Cell(board.arch, scheme, model.activation, model.router)
+            declared = contract.declaration(cell)
+            if declared.kind is not Kind.PASS:
+                refused[model.name, scheme] = declared.message or ""
+                continue
+            asked += [(model.name, scheme, where, call) for where, call in model_calls(model, scheme)]
+    calls = list(dict.fromkeys(call for *_, call in asked))
+    run = cached_run(release, board, calls, folder, inventory=shipped)
+    findings = check_run(run, tables)
+    wrong: dict[Call, list[Finding]] = {}
+    for finding in findings:
+        if finding.call is not None:
+            wrong.setdefault(finding.call, []).append(finding)
+    traces = {trace.call: trace for trace in run.traces}
+    rows = tuple(
+        Row(name, scheme, where, traces[call], tuple(wrong.get(call, ())))
+        for name, scheme, where, call in asked
+    )
+    return ModelReport(board, rows, refused, group(findings))
+
+
+_HEADER = ("model", "scheme", "divided", "runs", "tuned", "kernels", "what is wrong")
+
+
+def table(report: ModelReport) -> str:
+    """Return a Markdown table: one line a model, scheme and deployment, all numbers of tokens together."""
+    titles = {name: model.title for name, model in load_models().models.items()}
+    lines: list[tuple[str, ...]] = []
+    groups: dict[tuple[str, str, Deployment], list[Row]] = {}
+    for row in report.rows:
+        groups.setdefault((row.model, row.scheme, row.deployment), []).append(row)
+    for (model, scheme, where), rows in groups.items():
+        tuned = sum(row.trace.dispatch in (Dispatch.TUNED, Dispatch.TUNED_BLIND) for row in rows)
+        kernels = dict.fromkeys(_kernels(row.trace) for row in rows if row.trace.products)
+        lines.append(
+            (
+                titles[model],
+                scheme,
+                str(where),
+                "yes" if all(row.runs for row in rows) else f"{sum(row.runs for row in rows)}/{len(rows)}",
+                f"{tuned}/{len(rows)}",
+                "; ".join(kernels),
+                "; ".join(_wrong(rows)),
+            )
+        )
+    lines += [
+        (titles[model], scheme, "", "refused", "", "", reason)
+        for (model, scheme), reason in report.refused.items()
+    ]
+    return tabulate(lines, headers=_HEADER, tablefmt="github", disable_numparse=True)
+
+
+def _kernels(trace: Trace) -> str:
+    families = " + ".join(dict.fromkeys(launch.family for launch in trace.products))
+    return f"{families} ({trace.activation_dtype or '?'})"
+
+
+def _wrong(rows: list[Row]) -> list[str]:
+    """Return what is wrong, each with the numbers of tokens that it is about."""
+    about: dict[str, list[str]] = {}
+    for row in rows:
+        codes = dict.fromkeys(finding.code.value for finding in row.findings if finding.fails)
+        if row.trace.status is Status.REFUSED:
+            codes["refused by the release"] = None
+        for code in codes:
+            about.setdefault(code, []).append(str(row.trace.call.tokens))
+    return [f"{code} (M {', '.join(tokens)})" for code, tokens in about.items()]

@@ -1,0 +1,141 @@
+"""The level trace and the model catalogue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aiter_conformance.axes import Cell, load_axes
+from aiter_conformance.errors import UsageError
+from aiter_conformance.levels.trace import observe
+from aiter_conformance.models import Deployment, load_models, loaded_sizes, model_calls
+from aiter_conformance.outcome import Kind, Reason
+from aiter_conformance.release import open_release
+from aiter_conformance.release.samples import write_tree
+from aiter_conformance.trace.board import Board
+from aiter_conformance.trace.findings import FAILING
+from aiter_conformance.trace.model_report import report_models, table
+from aiter_conformance.trace.samples import plant, sound_release
+
+BOARD = Board("gfx950", 256)
+CELLS = (
+    Cell("gfx950", "bf16", "silu", "out"),
+    Cell("gfx950", "bf16", "situ", "out"),
+    Cell("gfx950", "bf16", "relu2", "out"),
+    Cell("gfx950", "fp8-block", "silu", "out"),
+    Cell("gfx942", "bf16", "silu", "out"),
+)
+
+
+class TestObserve:
+    """Outcomes of cells."""
+
+    def test_sound_and_broken_cells(self, tmp_path: Path) -> None:
+        """A cell passes, is refused by the release or the leaf, or fails with the code of what is wrong."""
+        files = plant(sound_release(), "aiter/fused_moe.py", "return 2 if token", "return 14 if token")
+        with open_release(str(write_tree(tmp_path / "release", files))) as release:
+            level = observe(release, BOARD, CELLS, tmp_path / "kept")
+        outcomes = {cell: (outcome.kind, outcome.reason) for cell, outcome in level.outcomes.items()}
+        assert outcomes == {
+            CELLS[0]: (Kind.PASS, None),
+            CELLS[1]: (Kind.REFUSED, Reason.API_MISSING_ACTIVATION),
+            CELLS[2]: (Kind.SKIPPED, Reason.ACTIVATION),
+            CELLS[3]: (Kind.FAIL, Reason.SPLIT_K_TOO_FINE),
+        }
+        details = level.outcomes[CELLS[0]].details
+        assert details["kernels"] == {"ck": 17}
+        assert details["inputs"]["many-experts"]["M=64"] == (
+            "1:ck 32x64x128 + 2:ck 32x64x128 in bf16, default"
+        )
+        assert [cause.code.value for cause in level.causes if cause.code in FAILING] == ["split-k-too-fine"]
+
+    def test_a_release_that_cannot_be_imported(self, tmp_path: Path) -> None:
+        """Every cell of the board is not run, with the reason: never a failure of a kernel."""
+        files = plant(sound_release(), "aiter/__init__.py", "from .jit import core\n", "1 / 0\n")
+        with open_release(str(write_tree(tmp_path / "release", files))) as release:
+            level = observe(release, BOARD, CELLS, tmp_path / "kept")
+        assert {outcome.kind for outcome in level.outcomes.values()} == {Kind.NOT_RUN}
+        assert all("ZeroDivisionError" in str(outcome.message) for outcome in level.outcomes.values())
+
+    def test_every_failing_code_is_a_reason(self) -> None:
+        """A record may carry the code of every check that fails a call."""
+        assert {code.value for code in FAILING} <= {reason.value for reason in Reason}
+
+
+class TestCatalogue:
+    """``models.toml``."""
+
+    def test_size_and_sources(self) -> None:
+        """There are at least 20 models, each with a source for its shape and for each scheme."""
+        catalogue = load_models()
+        assert len(catalogue.models) >= 20
+        for model in catalogue.models.values():
+            assert "@" in model.source
+            assert all(model.schemes.values())
+            assert set(model.schemes) <= set(load_axes().schemes)
+
+    def test_what_is_not_known_is_said(self) -> None:
+        """A model that was not read is refused with the reason, an unknown name with the known ones."""
+        catalogue = load_models()
+        assert not set(catalogue.unread) & set(catalogue.models)
+        with pytest.raises(UsageError, match="the shape of minimax-m3 is not known"):
+            catalogue.find("minimax-m3")
+        with pytest.raises(UsageError, match="deepseek-v3"):
+            catalogue.find("no-such-model")
+
+
+class TestLoadedSizes:
+    """Pads of loaders, by hand from the contract."""
+
+    @pytest.mark.parametrize(
+        ("scheme", "activation", "sizes", "expected"),
+        [
+            ("bf16", "silu", (2048, 96), (2048, 128)),
+            ("bf16", "silu", (2048, 192), (2048, 192)),
+            ("bf16", "silu", (2048, 193), (2048, 256)),
+            ("mxfp4-w4a16", "swigluoai", (2880, 2880), (3072, 3072)),
+            ("mxfp4-w4a16", "swigluoai", (2880, 360), (3072, 512)),
+            ("mxfp4-w4a16", "situ", (3584, 384), (3584, 384)),
+            ("mxfp4-w4a4", "silu", (2880, 360), (3072, 384)),
+            ("fp8-block", "silu", (7168, 256), (7168, 256)),
+        ],
+    )
+    def test_sizes(
+        self, scheme: str, activation: str, sizes: tuple[int, int], expected: tuple[int, int]
+    ) -> None:
+        """Sizes are rounded up as the scheme's loader does."""
+        assert loaded_sizes(scheme, activation, *sizes) == expected
+
+
+class TestModelCalls:
+    """Calls of a model."""
+
+    def test_gpt_oss(self) -> None:
+        """gpt-oss divided by 2: pads of the whole and of the partition, biases, all experts on each rank."""
+        model = load_models().find("gpt-oss-120b")
+        calls = {where: call for where, call in model_calls(model, "mxfp4-w4a16", tokens=(64,)) if call.bias}
+        call = calls[Deployment(tp=2)]
+        assert (call.hidden, call.hidden_pad) == (3072, 192)
+        assert (call.intermediate, call.intermediate_pad) == (1536, 96)
+        assert (call.local_experts, call.mask) == (128, False)
+        divided = calls[Deployment(ep=8)]
+        assert (divided.local_experts, divided.mask, divided.tp, divided.intermediate) == (16, True, 1, 3072)
+
+
+class TestReportModels:
+    """A model's report on a release."""
+
+    def test_what_runs_and_what_is_wrong(self, tmp_path: Path) -> None:
+        """A model that runs says so; one the leaf refuses is listed with the reason; a fault is named."""
+        models = [load_models().find(name) for name in ("mixtral-8x7b", "qwen3-235b-a22b", "gemma-4-26b-a4b")]
+        files = plant(sound_release(), "aiter/fused_moe.py", "return 2 if token", "return 16 if token")
+        with open_release(str(write_tree(tmp_path / "release", files))) as release:
+            report = report_models(release, BOARD, models, folder=tmp_path / "kept")
+        assert report.is_good("mixtral-8x7b")
+        assert all(row.runs for row in report.of("qwen3-235b-a22b", "bf16"))
+        assert not all(row.runs for row in report.of("qwen3-235b-a22b", "fp8-block"))
+        assert "gelu_tanh" in report.refused["gemma-4-26b-a4b", "bf16"]
+        lines = table(report).splitlines()
+        assert any("fp8-block" in line and "split-k-too-fine (M 1)" in line for line in lines)
+        assert any("Gemma 4" in line and "refused" in line for line in lines)
