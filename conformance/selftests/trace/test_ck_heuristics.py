@@ -75,11 +75,7 @@ class TestPick:
             ("block_m == 16", "colour == 16", "may ask for"),
             ("256/sizeof(F8)", "kDepth", "a number"),
             ("V1, 256, 16, 128, 256/sizeof(F8), 1, 4, false", "V1, 256", "must name"),
-            (
-                "return ck_moe_stage1_gemm<F8, F8, F32, B16, Op, V1, 256",
-                "goto x; return f<F8, V1, 256",
-                "must start",
-            ),
+            ("return ck_moe_stage1_gemm<F8, F32, Op, V1, 256", "goto x; return f<F8, V1, 256", "must start"),
             ("moe_stage1_heuristic_dispatch(", "moe_stage1_choose(", "function whose name"),
         ],
     )
