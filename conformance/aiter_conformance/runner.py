@@ -8,12 +8,14 @@ import os
 import platform
 from collections.abc import Callable, Collection, Iterable
 from importlib import metadata
+from pathlib import Path
 
 from aiter_conformance import __version__, factfile
+from aiter_conformance import contract as contract_data
 from aiter_conformance.axes import Cell, load_axes
 from aiter_conformance.evidence import Evidence, Finding, Level, ReleaseId
 from aiter_conformance.levels import declared, inventory
-from aiter_conformance.outcome import Outcome
+from aiter_conformance.outcome import Kind, Outcome
 from aiter_conformance.protocols import Subject
 from aiter_conformance.release.artefact import Release
 from aiter_conformance.release.facts import read_facts
@@ -24,54 +26,130 @@ VARIABLES = ("AITER_", "VLLM_ROCM_", "GPU_ARCHS", "CU_NUM")
 
 Progress = Callable[[str, int, int], None]
 
-
 # What needs no GPU and no compiler, in the order in which it is run.
-COLLECTED = (Level.DECLARED, Level.CONTRACT, Level.INVENTORY)
+COLLECTED = (Level.DECLARED, Level.CONTRACT, Level.REFERENCE, Level.INVENTORY, Level.TRACE)
+# What of it takes a minute at most: the default.
+QUICK = (Level.DECLARED, Level.CONTRACT, Level.INVENTORY)
+# Packages without which a level cannot be run.
+_NEEDS = {
+    Level.CONTRACT: ("torch",),
+    Level.REFERENCE: ("torch",),
+    Level.TRACE: ("torch", "pandas", "einops", "psutil", "pybind11"),
+}
 
 
 def collect(
     subject: Subject,
     release: Release | None = None,
     *,
-    levels: Collection[Level] = COLLECTED,
+    levels: Collection[Level] = QUICK,
+    cache: Path = Path("build", "trace"),
     progress: Progress | None = None,
 ) -> list[Evidence]:
-    """Observe some levels on every arch.
+    """Observe some levels on every arch or board.
 
     Args:
         subject: The implementation under test.
         release: The release to look at; None to look at the subject alone.
-        levels: Levels of `COLLECTED` to run; what is about a release needs one. Contract needs torch.
+        levels: Levels of `COLLECTED` to run; what is about a release is left out without one.
+        cache: Folder that keeps traces, by what they depend on.
         progress: Called with (what is done, how far, of how many) now and then.
 
     Raises:
         InfrastructureError: A file of the release cannot be read; nothing was observed then.
     """
-    cells = load_axes().cells()
+    tell = progress or (lambda _what, _done, _total: None)
     records = []
     if Level.DECLARED in levels:
-        records += _per_arch(Level.DECLARED, declared.observe(subject, cells), subject=subject)
+        records += _declared(subject)
     if Level.CONTRACT in levels:
-        from aiter_conformance.levels import contract  # brings torch, which the other levels do without
+        records += _contract(subject, tell)
+    if Level.REFERENCE in levels:
+        records += _reference(subject, tell)
+    if release is not None and (Level.INVENTORY in levels or Level.TRACE in levels):
+        contents = inventory.read_contents(release, lambda done, all_: tell("code objects", done, all_))
+        if Level.INVENTORY in levels:
+            records += _inventory(release, contents)
+        if Level.TRACE in levels:
+            records += _trace(subject, release, contents, cache, tell)
+    return records
 
-        accepted = contract.accepted(cells)
-        outcomes = {}
-        for number, cell in enumerate(accepted):
-            if progress is not None:
-                progress("cells against the contract", number, len(accepted))
-            outcomes[cell] = contract.observe_cell(subject, cell)
-        shown = sorted({name for o in outcomes.values() for name in o.details.get("differences", [])})
-        differences = [Finding("difference", name, subject.differences[name].consequence) for name in shown]
-        records += _per_arch(Level.CONTRACT, outcomes, subject=subject, findings=differences)
-    if Level.INVENTORY in levels and release is not None:
-        advance = None if progress is None else lambda done, total: progress("code objects", done, total)
-        contents = inventory.read_contents(release, advance)
-        findings = [
-            Finding(f.code.value, f"{f.path}:{f.line}" if f.line else f.path, f.message)
-            for f in contents.findings
-        ]
-        observed = inventory.observe(contents, cells)
-        records += _per_arch(Level.INVENTORY, observed, release=release, findings=findings)
+
+def runnable(levels: Iterable[Level]) -> tuple[list[Level], list[str]]:
+    """Return the levels that can be run here, and one sentence for each that cannot."""
+    found, sentences = [], []
+    for level in levels:
+        missing = [name for name in _NEEDS.get(level, ()) if importlib.util.find_spec(name) is None]
+        if missing:
+            sentences.append(f"{level.value}: NOT RUN, it needs {', '.join(missing)}")
+        else:
+            found.append(level)
+    return found, sentences
+
+
+def _declared(subject: Subject) -> list[Evidence]:
+    return _per_arch(Level.DECLARED, declared.observe(subject, load_axes().cells()), subject=subject)
+
+
+# The levels below bring torch, which the others do without: they are imported when they are run.
+
+
+def _contract(subject: Subject, tell: Progress) -> list[Evidence]:
+    from aiter_conformance.levels import contract
+
+    outcomes = _cell_by_cell("cells against the contract", contract.observe_cell, subject, tell)
+    shown = sorted({name for o in outcomes.values() for name in o.details.get("differences", [])})
+    differences = [Finding("difference", name, subject.differences[name].consequence) for name in shown]
+    return _per_arch(Level.CONTRACT, outcomes, subject=subject, findings=differences)
+
+
+def _reference(subject: Subject, tell: Progress) -> list[Evidence]:
+    from aiter_conformance.levels import reference
+
+    outcomes = _cell_by_cell("cells against the oracle", reference.observe_cell, subject, tell)
+    return _per_arch(Level.REFERENCE, outcomes, subject=subject)
+
+
+def _cell_by_cell(
+    what: str, observe_cell: Callable[[Subject, Cell], Outcome], subject: Subject, tell: Progress
+) -> dict[Cell, Outcome]:
+    """Observe every cell that the contract accepts; the others have no call to look at."""
+    accepted = [c for c in load_axes().cells() if contract_data.declaration(c).kind is Kind.PASS]
+    outcomes = {}
+    for number, cell in enumerate(accepted):
+        tell(what, number, len(accepted))
+        outcomes[cell] = observe_cell(subject, cell)
+    return outcomes
+
+
+def _inventory(release: Release, contents: inventory.Contents) -> list[Evidence]:
+    findings = [
+        Finding(f.code.value, f"{f.path}:{f.line}" if f.line else f.path, f.message)
+        for f in contents.findings
+    ]
+    outcomes = inventory.observe(contents, load_axes().cells())
+    return _per_arch(Level.INVENTORY, outcomes, release=release, findings=findings)
+
+
+def _trace(
+    subject: Subject, release: Release, contents: inventory.Contents, cache: Path, tell: Progress
+) -> list[Evidence]:
+    from aiter_conformance.levels import trace
+    from aiter_conformance.trace.board import Board
+
+    records = []
+    boards = [Board(arch.name, cus) for arch in load_axes().archs.values() for cus in arch.cu_counts]
+    for number, board in enumerate(boards):
+        tell("boards traced", number, len(boards))
+        seen = trace.observe(
+            release, board, load_axes().cells(), cache, inventory=contents.inventory, tuned=contents.tuned
+        )
+        findings = [Finding(cause.code.value, "dispatch", cause.message) for cause in seen.causes]
+        records.append(
+            _record(
+                Level.TRACE, str(board), seen.outcomes, subject=subject, release=release, findings=findings
+            )
+        )
     return records
 
 
@@ -94,17 +172,6 @@ def release_id(release: Release) -> ReleaseId:
     return ReleaseId(release.version, release.identity, release.kind.value)
 
 
-def runnable(levels: Iterable[Level]) -> tuple[list[Level], list[str]]:
-    """Return the levels that can be run here, and one sentence for each that cannot."""
-    found, missing = [], []
-    for level in levels:
-        if level is Level.CONTRACT and importlib.util.find_spec("torch") is None:
-            missing.append("contract: NOT RUN, it needs torch")
-        else:
-            found.append(level)
-    return found, missing
-
-
 def _per_arch(
     level: Level,
     outcomes: dict[Cell, Outcome],
@@ -121,21 +188,39 @@ def _per_arch(
     homes: dict[str, list[Finding]] = {arch: [] for arch in archs}
     for finding in findings:
         homes[next((arch for arch in archs if f"/{arch}/" in finding.path), archs[0])].append(finding)
-    identity = None if release is None else release_id(release)
     return [
-        Evidence(
-            level=level,
-            board=arch,
-            subject=None if subject is None else f"{subject.name}@{subject.version}",
-            release=identity,
-            observed=dt.date.today().isoformat(),
-            harness=__version__,
-            environment=environment(),
-            outcomes={cell: outcome for cell, outcome in outcomes.items() if cell.arch == arch},
-            findings=tuple(homes[arch]),
+        _record(
+            level,
+            arch,
+            {cell: outcome for cell, outcome in outcomes.items() if cell.arch == arch},
+            subject=subject,
+            release=release,
+            findings=homes[arch],
         )
         for arch in archs
     ]
+
+
+def _record(
+    level: Level,
+    board: str,
+    outcomes: dict[Cell, Outcome],
+    *,
+    subject: Subject | None,
+    release: Release | None,
+    findings: Iterable[Finding],
+) -> Evidence:
+    return Evidence(
+        level=level,
+        board=board,
+        subject=None if subject is None else f"{subject.name}@{subject.version}",
+        release=None if release is None else release_id(release),
+        observed=dt.date.today().isoformat(),
+        harness=__version__,
+        environment=environment(),
+        outcomes=outcomes,
+        findings=tuple(findings),
+    )
 
 
 def environment() -> dict[str, str]:

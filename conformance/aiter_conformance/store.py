@@ -21,15 +21,18 @@ class Place:
     Attributes:
         reports: Folder of evidence.
         matrices: Folder of matrices, one folder a release.
+        traces: Folder that keeps traces; always below build/.
     """
 
     reports: Path
     matrices: Path
+    traces: Path
 
 
 def build_place(root: Path) -> Place:
     """Return the place of everything that a run makes; git ignores it."""
-    return Place(root / "build" / "reports", root / "build" / "matrices" / "published")
+    build = root / "build"
+    return Place(build / "reports", build / "matrices" / "published", build / "trace")
 
 
 def checkout_place(root: Path) -> Place:
@@ -38,7 +41,7 @@ def checkout_place(root: Path) -> Place:
     Raises:
         UsageError: The folder is not a checkout of this project.
     """
-    place = Place(root / "reports", root / "matrices" / "published")
+    place = Place(root / "reports", root / "matrices" / "published", root / "build" / "trace")
     if not (root / "matrices" / "spec").is_dir():
         msg = f"--root must be a checkout of this project (no matrices/spec in {root.resolve().name!r})"
         raise UsageError(msg)

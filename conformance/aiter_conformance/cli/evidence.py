@@ -13,6 +13,8 @@ from aiter_conformance.evidence import Level
 from aiter_conformance.outcome import Kind
 from aiter_conformance.runner import collect, runnable
 
+_LEVELS = [level.value for level in (Level.DECLARED, Level.CONTRACT, Level.REFERENCE)]
+
 
 @click.group("evidence")
 def evidence_group() -> None:
@@ -22,15 +24,26 @@ def evidence_group() -> None:
 @evidence_group.command("collect")
 @subject_option
 @click.option("--publish", is_flag=True, help="Write into reports/ of the checkout instead of build/.")
+@click.option(
+    "--level",
+    "level_names",
+    multiple=True,
+    type=click.Choice(_LEVELS),
+    default=_LEVELS[:2],
+    show_default=True,
+    help="Level to observe; may be given several times.",
+)
 @root_option
 @json_option
-def collect_command(subject_name: str, publish: bool, root: Path, as_json: bool) -> int:
-    """Observe what a subject declares and calls, on every arch, and write the evidence.
+def collect_command(
+    subject_name: str, publish: bool, level_names: tuple[str, ...], root: Path, as_json: bool
+) -> int:
+    """Observe what a subject declares, calls and computes, on every arch, and write the evidence.
 
     Exit code 1 if the subject does not meet the contract somewhere, 3 if nothing could be run.
     """
     place = store.checkout_place(root) if publish else store.build_place(root)
-    levels, missing = runnable((Level.DECLARED, Level.CONTRACT))
+    levels, missing = runnable(Level(level) for level in level_names)
     for sentence in missing:
         click.echo(sentence, err=True)
     subject = subjects.load_subject(subject_name)

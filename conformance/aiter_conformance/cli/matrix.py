@@ -16,7 +16,7 @@ from aiter_conformance.matrix import Matrix, Verdict
 from aiter_conformance.publish.page import why
 from aiter_conformance.publish.tables import ROUTER_WORDS, count_verdicts, level_words, rows
 from aiter_conformance.release.artefact import open_release
-from aiter_conformance.runner import COLLECTED, collect, collect_facts, runnable
+from aiter_conformance.runner import COLLECTED, QUICK, collect, collect_facts, runnable
 
 root_option = click.option(
     "--root",
@@ -37,9 +37,9 @@ level_option = click.option(
     "levels",
     multiple=True,
     type=click.Choice([level.value for level in COLLECTED]),
-    default=[level.value for level in COLLECTED],
+    default=[level.value for level in QUICK],
     show_default=True,
-    help="Level to observe; may be given several times.",
+    help="Level to observe; may be given several times. Those that are left out keep their old evidence.",
 )
 
 
@@ -98,7 +98,7 @@ def _observe(release_text: str, subject_name: str, place: store.Place, levels: t
         click.echo(sentence, err=True)
     with open_release(release_text) as opened, progress() as advance:
         subject = subjects.load_subject(subject_name)
-        records = collect(subject, opened, levels=possible, progress=advance)
+        records = collect(subject, opened, levels=possible, cache=place.traces, progress=advance)
         for record in records:
             evidence.write(record, place.reports)
         return store.write_matrix(place, opened.version, f"{subject.name}@{subject.version}")

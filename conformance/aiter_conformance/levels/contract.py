@@ -7,12 +7,11 @@ every change of a single argument. Needs torch.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from aiter_conformance import contract
 from aiter_conformance.axes import Cell
 from aiter_conformance.checks.contract_call import (
     PADS,
@@ -25,11 +24,6 @@ from aiter_conformance.checks.report import Report
 from aiter_conformance.expected_call import CallInput
 from aiter_conformance.outcome import Kind, Outcome, Reason
 from aiter_conformance.protocols import ParallelSpec, Subject
-
-
-def accepted(cells: Iterable[Cell]) -> list[Cell]:
-    """Return the cells that the contract accepts; the others have no call to look at."""
-    return [cell for cell in cells if contract.declaration(cell).kind is Kind.PASS]
 
 
 def observe_cell(subject: Subject, cell: Cell) -> Outcome:
