@@ -56,8 +56,7 @@ class Kernel:
 
     Attributes:
         name: Its name in the metadata.
-        entry: Address of its first instruction in the image (that of the preloading entry's successor is
-            ``entry + 256``; see `start`).
+        entry: Address of its first instruction in the image; see `start`.
         lds_bytes: LDS that the descriptor reserves.
         scratch_bytes: Scratch memory per lane.
         kernarg_bytes: Size of the kernarg segment in the metadata, else in the descriptor; 0 if neither says.

@@ -139,7 +139,7 @@ class Shape:
         seed: Seed of the inputs.
         groups: Persistent work-groups (multiplied by the slices of the intermediate, rounded to 8 where
             needed).
-        ksplit: Stage 1 divides K among ``1 << ksplit`` work-groups; the activation is left to a later operator.
+        ksplit: Stage 1 divides K among ``1 << ksplit`` work-groups, before the activation.
     """
 
     tokens: int = 12
@@ -159,9 +159,8 @@ class Problem:
     Attributes:
         launch: The launch.
         expected: float64: stage 1 [tokens, topk, I] (split K: [tokens, topk, 2 I]), one-stage [tokens, K].
-        scheme: How the output is coded: stage 1 of "fp8-block" gives codes and their scales.
+        variant: The kernel that it is for.
         shape: Its sizes.
-        arch: Architecture.
     """
 
     launch: Launch

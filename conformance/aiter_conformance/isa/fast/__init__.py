@@ -1,7 +1,7 @@
 """The fast core: the same instructions as the reference, as one compiled loop over the instruction table.
 
-Needs numba. Compiled code is cached on disk under a folder named by the hash of this package's sources, since
-numba itself does not see a change in a module that a cached function depends on.
+Needs numba. Compiled code is cached on disk under a folder named by the hash of the sources that go into it,
+since numba itself does not see a change in a module that a cached function depends on.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ from aiter_conformance.isa.machine import FaultKind, Workgroup
 from aiter_conformance.isa.opcodes import Op
 from aiter_conformance.isa.reference import step
 
+COMPILED_IN = ("assembly.py", "decode.py", "machine.py", "opcodes.py")
+"""Modules outside this package whose constants become part of the compiled code."""
 _DONE, _FALLBACK = 0, 1
 
 
 @cache
 def _version() -> str:
     folder = Path(__file__).parent
-    files = [*sorted(folder.glob("*.py")), folder.parent / "opcodes.py", folder.parent / "decode.py"]
+    files = [*sorted(folder.glob("*.py")), *(folder.parent / name for name in COMPILED_IN)]
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()[:16]
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from aiter_conformance.isa.arch import ARCHES, MODE_FP32_DENORM, Arch
 from aiter_conformance.isa.assembly import EXEC, Instruction, Kind, Operand
 from aiter_conformance.isa.decode import DWORD
-from aiter_conformance.isa.machine import LANES, SCC, VSKIP, Workgroup
+from aiter_conformance.isa.machine import LANES, PC, SCC, VSKIP, Workgroup
 
 U32: TypeAlias = npt.NDArray[np.uint32]
 F32: TypeAlias = npt.NDArray[np.float32]
@@ -67,7 +67,7 @@ class Wave:
     @property
     def row(self) -> int:
         """Row of the current instruction."""
-        return int(self._status[0])
+        return int(self._status[PC])
 
     @property
     def flushes(self) -> bool:

@@ -1,0 +1,65 @@
+"""Loading the fast core."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from pathlib import Path
+
+import pytest
+
+from aiter_conformance.errors import InfrastructureError
+from aiter_conformance.isa import fast
+from aiter_conformance.isa.opcodes import Op
+
+
+class TestLoad:
+    """load."""
+
+    def test_absent(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Without numba the error says what to install."""
+
+        def no_numba(name: str) -> object:
+            raise ImportError(name)
+
+        monkeypatch.setattr(importlib, "import_module", no_numba)
+        with pytest.raises(InfrastructureError, match=r"needs numba \(not installed\).*pip install"):
+            fast.load()
+
+    def test_numba_settings_stay(self, fast_core: fast.FastCore, tmp_path: Path) -> None:
+        """Loading leaves numba's own cache folder as it was."""
+        numba = importlib.import_module("numba")
+        before = numba.config.CACHE_DIR
+        assert fast.load(tmp_path) == fast_core
+        assert before == numba.config.CACHE_DIR
+
+
+class TestCompiledIn:
+    """COMPILED_IN."""
+
+    def test_names_every_module(self) -> None:
+        """The cache key has every module of the emulator that the compiled functions import."""
+        folder = Path(fast.__file__).parent
+        imported = set()
+        for path in folder.glob("*.py"):
+            if path.name == "__init__.py":
+                continue
+            for node in ast.walk(ast.parse(path.read_text())):
+                if (
+                    isinstance(node, ast.ImportFrom)
+                    and node.module
+                    and node.module.startswith("aiter_conformance")
+                ):
+                    imported.add(node.module.removeprefix("aiter_conformance.isa."))
+        assert {name for name in imported if not name.startswith("fast.")} == {
+            n[:-3] for n in fast.COMPILED_IN
+        }
+
+
+class TestWithout:
+    """FastCore.without."""
+
+    def test_leaves_out(self, fast_core: fast.FastCore) -> None:
+        """It is the same loop with opcodes left to the reference."""
+        changed = fast_core.without([Op.V_NOP])
+        assert (changed.entry, changed.leave_out) == (fast_core.entry, frozenset({Op.V_NOP}))
