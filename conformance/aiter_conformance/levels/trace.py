@@ -27,6 +27,7 @@ from aiter_conformance.trace.findings import Cause, Finding, group
 from aiter_conformance.trace.record import Dispatch, Role, Status, Trace
 from aiter_conformance.trace.run import Progress
 from aiter_conformance.trace.run_checks import check_run
+from aiter_conformance.trace.tuned_calls import tuned_calls
 
 LEVEL: Final = "trace"
 # What the bridge and the release say when the release's interface cannot take the call.
@@ -97,6 +98,33 @@ def observe(
         for cell, each in calls.items()
     }
     return TraceLevel(board, outcomes, group(findings))
+
+
+def observe_tuned(
+    release: Release,
+    board: Board,
+    folder: Path,
+    *,
+    inventory: Inventory | None = None,
+    tuned: TunedTables | None = None,
+) -> tuple[Cause, ...]:
+    """Trace every tuned row for a board by the very call that it is for, and return what is wrong.
+
+    Args:
+        release: The release.
+        board: The board.
+        folder: Folder that keeps runs, e.g. ``build/trace``.
+        inventory: What the release ships, where that is known already.
+        tuned: Its tuned tables, where they were read already.
+
+    Raises:
+        InfrastructureError: The release cannot be imported on the board.
+    """
+    shipped = take_inventory(release) if inventory is None else inventory
+    tables = read_tuned(release, shipped) if tuned is None else tuned
+    asked = dict.fromkeys(call for _, call in tuned_calls(tables, board))
+    run = cached_run(release, board, asked, folder, inventory=shipped)
+    return group(check_run(run, tables))
 
 
 def _calls(cell: Cell) -> Iterator[tuple[str, Call]]:

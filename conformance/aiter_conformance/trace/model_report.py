@@ -6,11 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tabulate import tabulate
-
 from aiter_conformance import contract
 from aiter_conformance.axes import Cell
-from aiter_conformance.models import Deployment, Model, load_models, model_calls
+from aiter_conformance.models import TOKENS, Deployment, Model, load_models, model_calls
 from aiter_conformance.outcome import Kind
 from aiter_conformance.release.artefact import Release
 from aiter_conformance.release.inventory import Inventory, take_inventory
@@ -127,31 +125,57 @@ _HEADER = ("model", "scheme", "divided", "runs", "tuned", "kernels", "what is wr
 
 
 def table(report: ModelReport) -> str:
-    """Return a Markdown table: one line a model, scheme and deployment, all numbers of tokens together."""
+    """Return a Markdown table: one line a model, scheme and the deployments that fare alike.
+
+    All numbers of tokens are in one line: ``runs`` says yes, or how many of them do.
+    """
     titles = {name: model.title for name, model in load_models().models.items()}
-    lines: list[tuple[str, ...]] = []
     groups: dict[tuple[str, str, Deployment], list[Row]] = {}
     for row in report.rows:
         groups.setdefault((row.model, row.scheme, row.deployment), []).append(row)
+    alike: dict[tuple[str, ...], list[str]] = {}
     for (model, scheme, where), rows in groups.items():
-        tuned = sum(row.trace.dispatch in (Dispatch.TUNED, Dispatch.TUNED_BLIND) for row in rows)
-        kernels = dict.fromkeys(_kernels(row.trace) for row in rows if row.trace.products)
-        lines.append(
-            (
-                titles[model],
-                scheme,
-                str(where),
-                "yes" if all(row.runs for row in rows) else f"{sum(row.runs for row in rows)}/{len(rows)}",
-                f"{tuned}/{len(rows)}",
-                "; ".join(kernels),
-                "; ".join(_wrong(rows)),
-            )
-        )
+        alike.setdefault((titles[model], scheme, *_fares(rows)), []).append(str(where))
+    lines = [(model, scheme, ", ".join(where), *rest) for (model, scheme, *rest), where in alike.items()]
     lines += [
         (titles[model], scheme, "", "refused", "", "", reason)
         for (model, scheme), reason in report.refused.items()
     ]
-    return tabulate(lines, headers=_HEADER, tablefmt="github", disable_numparse=True)
+    return "\n".join(f"| {' | '.join(line)} |" for line in (_HEADER, ("---",) * len(_HEADER), *lines))
+
+
+def page(version: str, reports: Iterable[ModelReport]) -> str:
+    """Return a Markdown page about the catalogue's models with one release, one section a board.
+
+    Args:
+        version: The release's version.
+        reports: What was traced on each board.
+    """
+    unread = "\n".join(f"* {name}: {why}" for name, why in load_models().unread.items())
+    parts = [
+        f"# Public models with AITER {version}",
+        "Traced, not measured: for each model's layer the release's own dispatch was run without a GPU, for "
+        f"{', '.join(str(number) for number in TOKENS)} tokens. *runs* says whether kernels are launched and "
+        "nothing was found against them, or for how many of these numbers of tokens; *tuned* for how many a "
+        "tuned row answers. Whether the kernels' numbers are right, no trace can say. Shapes and their sources: "
+        "`matrices/spec/models.toml`.",
+        *(f"## {report.board}\n\n{table(report)}" for report in reports),
+        f"## Not traced\n\n{unread}",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _fares(rows: list[Row]) -> tuple[str, str, str, str]:
+    """Return what is shown of one deployment: runs, tuned, kernels, what is wrong."""
+    tuned = sum(row.trace.dispatch in (Dispatch.TUNED, Dispatch.TUNED_BLIND) for row in rows)
+    kernels = dict.fromkeys(_kernels(row.trace) for row in rows if row.trace.products)
+    running = sum(row.runs for row in rows)
+    return (
+        "yes" if running == len(rows) else f"{running}/{len(rows)}",
+        f"{tuned}/{len(rows)}",
+        "; ".join(kernels),
+        "; ".join(_wrong(rows)),
+    )
 
 
 def _kernels(trace: Trace) -> str:

@@ -8,15 +8,18 @@ import pytest
 
 from aiter_conformance.axes import Cell, load_axes
 from aiter_conformance.errors import UsageError
-from aiter_conformance.levels.trace import observe
+from aiter_conformance.levels.trace import observe, observe_tuned
 from aiter_conformance.models import Deployment, load_models, loaded_sizes, model_calls
 from aiter_conformance.outcome import Kind, Reason
 from aiter_conformance.release import open_release
 from aiter_conformance.release.samples import write_tree
+from aiter_conformance.release.tuned import read_tuned
 from aiter_conformance.trace.board import Board
 from aiter_conformance.trace.findings import FAILING
-from aiter_conformance.trace.model_report import report_models, table
+from aiter_conformance.trace.model_report import page, report_models, table
+from aiter_conformance.trace.run import run_calls
 from aiter_conformance.trace.samples import plant, sound_release
+from aiter_conformance.trace.tuned_calls import tuned_calls
 
 BOARD = Board("gfx950", 256)
 CELLS = (
@@ -61,6 +64,25 @@ class TestObserve:
     def test_every_failing_code_is_a_reason(self) -> None:
         """A record may carry the code of every check that fails a call."""
         assert {code.value for code in FAILING} <= {reason.value for reason in Reason}
+
+
+class TestObserveTuned:
+    """Rows of the tuned tables."""
+
+    def test_a_row_is_asked_for_by_its_own_call(self, tmp_path: Path) -> None:
+        """The sound row is answered by itself; one that names a kernel that is not made is found."""
+        table = "aiter/configs/tuned_fmoe.csv"
+        files = plant(sound_release(), table, "256,64,1024,256,8,2", "256,128,1024,256,8,2")
+        with open_release(str(write_tree(tmp_path / "release", files))) as release:
+            rows = list(tuned_calls(read_tuned(release), BOARD))
+            assert [(call.scheme, call.tokens, call.topk) for _, call in rows] == [("bf16", 128, 2)]
+            run = run_calls(release, BOARD, [call for _, call in rows])
+            assert [trace.dispatch for trace in run.traces] == ["tuned"]
+            assert observe_tuned(release, BOARD, tmp_path / "kept") == ()
+        broken = {**files, table: files[table].replace(b"gemm2_256x32", b"gemm2_256x16")}
+        with open_release(str(write_tree(tmp_path / "broken", broken))) as release:
+            causes = observe_tuned(release, BOARD, tmp_path / "kept")
+        assert [cause.code.value for cause in causes] == ["tuned-kernel-not-made"]
 
 
 class TestCatalogue:
@@ -139,3 +161,6 @@ class TestReportModels:
         lines = table(report).splitlines()
         assert any("fp8-block" in line and "split-k-too-fine (M 1)" in line for line in lines)
         assert any("Gemma 4" in line and "refused" in line for line in lines)
+        text = page(release.version, [report])
+        assert "# Public models with AITER 0.1.99" in text
+        assert "minimax-m3" in text
