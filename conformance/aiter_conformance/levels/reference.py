@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from aiter_conformance import contract, coverage
 from aiter_conformance.axes import Cell
 from aiter_conformance.golden import observe
-from aiter_conformance.numerics.verdict import bucket
+from aiter_conformance.numerics.verdict import ROW_ERROR, bucket
 from aiter_conformance.outcome import Kind, Outcome, Reason
 from aiter_conformance.protocols import Subject
 from aiter_conformance.providers.reference import FamilyRefusal, MxActivations, ReferenceProvider
@@ -31,7 +31,7 @@ def observe_cell(subject: Subject, cell: Cell) -> Outcome:
     ran: Counter[str] = Counter()
     wrong: list[str] = []
     refused: list[str] = []
-    largest = 0.0
+    largest = row = 0.0
     for name, problem in coverage.problems(cell, "reference"):
         ran[name] += 1
         try:
@@ -39,11 +39,17 @@ def observe_cell(subject: Subject, cell: Cell) -> Outcome:
         except FamilyRefusal as refusal:
             refused.append(str(refusal))
             continue
-        largest = max(largest, verdict.bound_ratio)
+        largest, row = max(largest, verdict.bound_ratio), max(row, verdict.row_error)
         if not verdict.passed:
             wrong.append(f"{name}, rank {problem.rank} of {problem.case}: {verdict.message}")
     cases = ran.total()
-    details = {"cases": cases, "wrong": len(wrong), "refused": len(refused), "bound_ratio": bucket(largest)}
+    details = {
+        "cases": cases,
+        "wrong": len(wrong),
+        "refused": len(refused),
+        "bound_ratio": bucket(largest),
+        "row_error": bucket(row / ROW_ERROR),
+    }
     if wrong:
         return Outcome(
             Kind.FAIL, Reason.NUMBERS_DIFFER, f"{len(wrong)} of {cases} inputs are wrong: {wrong[0]}", details

@@ -221,7 +221,7 @@ def _shares(known: _Call, experts: int) -> tuple[torch.Tensor, torch.Tensor]:
     ids, weights, mask = (known.get(name) for name in ("topk_ids", "topk_weight", "expert_mask"))
     local = ids.to(torch.int64)
     if mask is not None:
-        position = torch.where(mask != 0, mask.to(torch.int64).cumsum(0) - 1, experts)
+        position = torch.where(mask != 0, (mask != 0).to(torch.int64).cumsum(0) - 1, experts)
         local = position[local.clamp(0, mask.numel() - 1)]
     held = (local >= 0) & (local < experts)
     local = torch.where(held, local, experts)  # one column more takes what belongs elsewhere
@@ -255,10 +255,17 @@ def _without_last(x: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def _poison(known: _Call, out: torch.Tensor, w2: torch.Tensor) -> torch.Tensor:
-    """Make NaN of rows whose ids no kernel defines, and of rows beyond ``num_local_tokens``."""
+    """Make NaN of rows that no kernel defines.
+
+    They are rows with an id outside its range, rows whose expert the mask claims and the weights do not hold,
+    and rows beyond ``num_local_tokens``.
+    """
     ids, mask, count = (known.get(name) for name in ("topk_ids", "expert_mask", "num_local_tokens"))
     limit = w2.shape[0] if mask is None else mask.numel()
     bad = ((ids < 0) | (ids >= limit)).any(dim=1)
+    if mask is not None:
+        beyond = (mask != 0) & ((mask != 0).to(torch.int64).cumsum(0) > w2.shape[0])
+        bad = bad | beyond[ids.to(torch.int64).clamp(0, limit - 1)].any(dim=1)
     if count is not None:
         bad = bad | (torch.arange(ids.shape[0], device=ids.device) >= count.reshape(-1)[0])
     return torch.where(bad[:, None], torch.nan, out)
