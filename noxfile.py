@@ -92,6 +92,14 @@ def releases(session: nox.Session) -> None:
 
 
 @nox.session
+def isa(session: nox.Session) -> None:
+    """Test the emulator of CDNA3 and CDNA4 code objects on values by hand and on shipped kernels."""
+    install(session, extras="isa", groups=("test",))
+    session.env["AITER_CONFORMANCE_WHEEL"] = str(download_aiter(session))
+    session.run("pytest", "--numprocesses=2", "conformance/selftests/isa", *session.posargs)
+
+
+@nox.session
 def nightly(session: nox.Session) -> None:
     """Look for new examples: properties, the differential and the fuzzing of every reader, at length."""
     install(session, extras="cpu", groups=("test",))
