@@ -113,8 +113,8 @@ class TestTensors:
 
         apply_leaf(problem, packed, subject, record)
         provider = provider_for(problem.case.cell)
-        known = provider._understand(seen[0], problem.case.cell.arch)  # noqa: SLF001 -- its own reading
-        for tensor, name in zip(provider._read_weights(known), ("w1", "w2"), strict=True):  # noqa: SLF001
+        known = provider._understand(seen[0], problem.case.cell.arch)
+        for tensor, name in zip(provider._read_weights(known), ("w1", "w2"), strict=True):
             for index, expert in enumerate(problem.held_experts):
                 values = getattr(problem.expert(expert), name).values()
                 rounded = torch.from_numpy(values).to(torch.float32)
@@ -308,11 +308,11 @@ class TestLevel:
 
     def test_wrong(self, subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
         """Wrong numbers are a failure that names the input, the case, the place and the sizes."""
-        monkeypatch.setattr(
-            ReferenceProvider,
-            "compute",
-            lambda self, call, arch: torch.zeros_like(call.arguments["hidden_states"]),
-        )
+
+        def zeros(_provider: ReferenceProvider, call: KernelCall, _arch: str) -> torch.Tensor:
+            return torch.zeros_like(call.arguments["hidden_states"])
+
+        monkeypatch.setattr(ReferenceProvider, "compute", zeros)
         outcome = observe_cell(subject, load_axes().parse_cell("gfx950/bf16/silu/out"))
         assert (outcome.kind, outcome.reason) == (Kind.FAIL, Reason.NUMBERS_DIFFER)
         assert outcome.message is not None
@@ -356,7 +356,12 @@ FAULTS: list[tuple[str, str, str, Callable[[Any], Any]]] = [
         "spread_scale",
         lambda f: lambda s, shape, kind: f(s.roll(1, 0), shape, kind),
     ),
-    ("activations-not-quantised", "gfx942/fp8-block/silu/out", "fp8_roundtrip", lambda _: lambda x, s, d: x),
+    (
+        "activations-not-quantised",
+        "gfx942/fp8-block/silu/out",
+        "fp8_roundtrip",
+        lambda _: lambda x, *_more: x,
+    ),
     (
         "mxfp4-activations-not-quantised",
         "gfx950/mxfp4-w4a4/silu/out",
