@@ -157,8 +157,8 @@ def page(version: str, reports: Iterable[ModelReport]) -> str:
         "Traced, not measured: for each model's layer the release's own dispatch was run without a GPU, for "
         f"{', '.join(str(number) for number in TOKENS)} tokens. *runs* says whether kernels are launched and "
         "nothing was found against them, or for how many of these numbers of tokens; *tuned* for how many a "
-        "tuned row answers. Whether the kernels' numbers are right, no trace can say. Shapes and their sources: "
-        "`matrices/spec/models.toml`.",
+        "tuned row answers. Whether the kernels' numbers are right, no trace can say. Shapes and their "
+        "sources: `matrices/spec/models.toml`.",
         *(f"## {report.board}\n\n{table(report)}" for report in reports),
         f"## Not traced\n\n{unread}",
     ]

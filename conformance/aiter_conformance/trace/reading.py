@@ -32,7 +32,7 @@ def read_trace(answer: Answer, call: Call, board: str, reader: LaunchReader) -> 
     return Trace(
         board=board,
         call=call,
-        status=_status(answer, raised),
+        status=_status(answer, raised, launches),
         raised=raised,
         died=answer.died,
         dispatch=_dispatch(hits, asked, chosen),
@@ -49,12 +49,14 @@ def read_trace(answer: Answer, call: Call, board: str, reader: LaunchReader) -> 
     )
 
 
-def _status(answer: Answer, raised: Raised | None) -> Status:
+def _status(answer: Answer, raised: Raised | None, launches: tuple[Launch, ...]) -> Status:
     if answer.died is not None:
         return Status.DIED
     if raised is None:
         return Status.LAUNCHED
-    by_subject = raised.origin == "subject" and raised.type in ("ValueError", "RuntimeError", "ImportError")
+    # What the subject raises before anything is launched is a refusal; afterwards it is about the result.
+    said_no = raised.type in ("ValueError", "RuntimeError", "ImportError")
+    by_subject = raised.origin == "subject" and said_no and not launches
     impossible = raised.origin == "harness" and raised.type == "LookupError"
     return Status.REFUSED if by_subject or impossible or raised.type in _REFUSALS else Status.RAISED
 

@@ -145,8 +145,8 @@ FAULTS: Final = (
     Fault(
         Code.OFFSET_OVERFLOW,
         MOE,
-        "inner = out.new_empty((M, topk, inter_dim), dtype=states.dtype)",
-        "out = out.new_empty((M, topk, model_dim))",
+        "ck_moe_stage2(inner, w1, w2, out, name2",
+        "ck_moe_stage2(inner, w1, w2, out.new_empty((M, topk, model_dim)), name2",
         (call("bf16", tokens=3 << 19),),
     ),
     Fault(

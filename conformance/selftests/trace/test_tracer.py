@@ -155,6 +155,16 @@ class TestTracer:
         assert trace.raised is not None
         assert (trace.raised.type, trace.raised.place) == ("KeyError", f"{MOE}:{line}")
 
+    def test_a_result_of_another_shape_is_no_refusal(self, tmp_path: Path, cache: Path) -> None:
+        """What the subject raises about the release's result, after the launches, counts as an exception."""
+        files = plant(
+            sound_release(), MOE, "    split = max(", "    out = out.new_empty((M, topk))\n    split = max("
+        )
+        with opened(tmp_path, files) as release:
+            (trace,) = run_calls(release, BOARD, (BF16,), cache=cache).traces
+        assert trace.status is Status.RAISED
+        assert "shape of output" in str(trace.raised)
+
 
 class TestCachedRun:
     """Runs are kept by content."""
