@@ -167,6 +167,17 @@ class TestQuantConfigs:
         )
         assert (int4._w1.zp is tensors["w1_zp"], int4._w2.zp is tensors["w2_zp"]) == (True, True)
 
+    @pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e4m3fnuz"])
+    @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+    @pytest.mark.parametrize("kind", ["torch's type", "its name"])
+    def test_fp8_of_the_other_flavour(self, api: Any, name: str, arch: str, kind: str) -> None:
+        """fp8 of the flavour that the platform does not read is not its fp8."""
+        dtype = getattr(torch, name) if kind == "torch's type" else name
+        platforms = {"gfx942": "float8_e4m3fnuz", "gfx950": "float8_e4m3fn"}
+        config = api.FusedMoEQuantConfig.make(dtype)
+        with api.use_arch(arch):
+            assert config.use_fp8_w8a8 is (name == platforms[arch])
+
     def test_weights_of_another_type(self, api: Any) -> None:
         """MXFP4 weights with another microscaled activation are neither w4a16 nor w4a4."""
         config = api.ocp_mx_moe_quant_config("mxfp6_e3m2", torch.ones(1), torch.ones(1), "mxfp4")

@@ -266,6 +266,21 @@ LEAVES = (
     ),
     Refused("two weights of tkw1", lambda s: tkw1(s, routing=routed()), ("topk_weights", "topk", 1, (3, 2))),
     Refused(
+        "metadata before the weights of tkw1",
+        lambda s: tkw1(s, routing=routed(), expert_tokens_meta=s.api.ExpertTokensMetadata(None)),
+        ("expert_tokens_meta",),
+    ),
+    Refused(
+        "weights before the activation of tkw1",
+        lambda s: tkw1(s, routing=routed(), activation=s.api.MoEActivation.RELU2),
+        ("topk_weights",),
+    ),
+    Refused(
+        "activation before the pads of tkw1",
+        lambda s: tkw1(s, moe(s, intermediate_pad=64), activation=s.api.MoEActivation.RELU2),
+        ("Unsupported activation", "relu2"),
+    ),
+    Refused(
         "activation of tkw1",
         lambda s: tkw1(s, activation=s.api.MoEActivation.SITU),
         ("activation", "situ", "AiterFp8ChannelExperts", "asm_moe_tkw1"),

@@ -122,6 +122,26 @@ class TestPrepareWeights:
             prepared = api.prepare_weights("bf16", api.MoEActivation.SILU, api.ExpertWeights(**tensors))
         assert (prepared.w1.dtype, prepared.w2.dtype) == (torch.float16, torch.float16)
 
+    @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+    def test_shares_nothing(self, subject: Subject, arch: str) -> None:
+        """What goes through as it is comes in memory of its own: a reload leaves the checkpoint alone."""
+        names = ("w1_scale", "w2_scale", "a1_scale", "a2_scale")
+
+        def checkpoint(value: float) -> Any:
+            scales = {name: torch.full((E,), value) for name in names}
+            return fp8(subject, stored, **scales)
+
+        with subject.environment(arch):
+            api = subject.api
+            stored = torch.float8_e4m3fnuz if arch == "gfx942" else torch.float8_e4m3fn
+            first, second = checkpoint(1.0), checkpoint(2.0)
+            silu = api.MoEActivation.SILU
+            prepared = api.prepare_weights("fp8-tensor-static", silu, first)
+            api.prepare_weights("fp8-tensor-static", silu, second, into=prepared)
+        assert {n: (getattr(first, n).tolist(), getattr(prepared, n).tolist()) for n in names} == {
+            n: ([1.0] * E, [2.0] * E) for n in names
+        }
+
     def test_packed_type(self, subject: Subject) -> None:
         """MXFP4 weights may come as bytes or as torch's packed type, with the same result."""
         with subject.environment("gfx950"):
