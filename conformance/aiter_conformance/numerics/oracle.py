@@ -81,6 +81,18 @@ def expected(problem: Problem, pipeline: Pipeline, tokens: Sequence[int] | None 
     )
 
 
+def sampled_tokens(tokens: int, count: int = 16) -> list[int]:
+    """Return the tokens by which a large input is judged: both sides of each power of two, and a spread.
+
+    First and last token are among them; where the input has no more than ``count`` tokens, all are.
+    """
+    if tokens <= count:
+        return list(range(tokens))
+    edges = {2**power + side for power in range(tokens.bit_length()) for side in (-1, 0)}
+    spread = {round(i * (tokens - 1) / (count - 1)) for i in range(count)}
+    return sorted({token for token in edges | spread if token < tokens})
+
+
 def _needed(problem: Problem, chosen: NDArray[np.int64], pipeline: Pipeline) -> list[int]:
     """Return the experts whose weights the chosen tokens need."""
     rows = slice(None) if _whole_tensor(pipeline.intermediate) else chosen

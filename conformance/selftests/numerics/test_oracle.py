@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from aiter_conformance.axes import Cell, load_axes
+from aiter_conformance.case import Case
 from aiter_conformance.errors import UsageError
 from aiter_conformance.numerics.activation import Activation, sigmoid
 from aiter_conformance.numerics.formats import E2M1, E4M3FN, ScaleRounding
 from aiter_conformance.numerics.inputs import ExpertWeights, Features, Problem
-from aiter_conformance.numerics.oracle import Expected, evaluate, expected
+from aiter_conformance.numerics.oracle import Expected, evaluate, expected, sampled_tokens
 from aiter_conformance.numerics.pipeline import Pipeline, Requantisation, nominal_pipeline
 from aiter_conformance.numerics.quantise import ROW, TENSOR, as_bf16
 
@@ -299,6 +300,35 @@ class TestExpected:
         with_pads = expected(padded, pipeline).values
         assert np.allclose(with_pads[:, :224], expected(bare, pipeline).values, rtol=1e-12, atol=1e-12)
         assert not with_pads[:, 224:].any()
+
+
+class TestSampledTokens:
+    """`sampled_tokens`."""
+
+    @pytest.mark.parametrize("tokens", [0, 1, 16])
+    def test_few(self, tokens: int) -> None:
+        """A small input is judged whole."""
+        assert sampled_tokens(tokens) == list(range(tokens))
+
+    @pytest.mark.parametrize("tokens", [17, 1000, 1024, 32769])
+    def test_many(self, tokens: int) -> None:
+        """At least 16, ascending, with first, last and both sides of every bucket's edge."""
+        chosen = sampled_tokens(tokens)
+        assert len(chosen) >= 16
+        assert chosen == sorted(set(chosen))
+        assert (chosen[0], chosen[-1]) == (0, tokens - 1)
+        edges = [2**power + side for power in range(16) for side in (-1, 0) if 2**power + side < tokens]
+        assert set(edges) <= set(chosen)
+
+    def test_model_shape(self) -> None:
+        """A model's shape is judged by its sample without making the experts that no sampled token needs."""
+        cell = Cell("gfx942", "fp8-block", "silu", "out")
+        case = Case(cell, experts=64, topk=1, hidden=512, intermediate=128, tokens=300)
+        problem = Problem(case)
+        tokens = sampled_tokens(300)
+        expect = expected(problem, nominal_pipeline(cell), tokens)
+        assert expect.tokens.tolist() == tokens
+        assert expect.values.any(axis=1).all()
 
 
 class TestNominalPipeline:
