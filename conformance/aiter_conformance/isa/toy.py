@@ -214,6 +214,15 @@ def _activations(kind: Variant, quantiser: Quantiser, x: F64) -> Quantised:
     return Quantised(found.codes, scales, found.values)
 
 
+def _by_expert(rows: F64, weight: F64, ids: npt.NDArray[np.int64]) -> F64:
+    """Each row [T, topk, K] times the weight [E, N, K] of its expert, which `ids` [T, topk] names."""
+    out = np.zeros((*ids.shape, weight.shape[1]))
+    for expert in np.unique(ids):
+        chosen = ids == expert
+        out[chosen] = rows[chosen] @ weight[expert].T
+    return out
+
+
 def problem(kind: Variant, shape: Shape) -> Problem:
     """Make a problem for a kernel.
 
@@ -237,7 +246,7 @@ def problem(kind: Variant, shape: Shape) -> Problem:
     by_slot = np.broadcast_to(
         x.values.reshape(slots, shape.tokens, -1), (shape.topk, shape.tokens, shape.hidden)
     )
-    projected = np.einsum("tjnk,jtk->tjn", w1.values[ids], by_slot)
+    projected = _by_expert(by_slot.transpose(1, 0, 2), w1.values, ids)
     if kind.weight_in:
         projected = projected * weights[..., None]
     gate, up = (
@@ -256,7 +265,7 @@ def problem(kind: Variant, shape: Shape) -> Problem:
         out = requantised if kind.scheme == "fp8-block" else hidden
         out = projected if shape.ksplit else out
         return Problem(_stage1(kind, shape, x, w1, sorted_), out, kind, shape)
-    down = np.einsum("tjki,tji->tjk", w2.values[ids], requantised)
+    down = _by_expert(requantised, w2.values, ids)
     out = down.sum(1) if kind.weight_in else (down * weights[..., None]).sum(1)
     return Problem(_one_stage(kind, shape, (x, w1, w2), smooth, sorted_), out, kind, shape)
 

@@ -1,0 +1,248 @@
+"""Judging one shipped code object: run at toy shapes that reach its paths, and compared with float64.
+
+What informs and does not judge is kept beside the judgement: the share of its instructions that ran, reads
+past the end of an input, and the code that it scales an fp8 intermediate to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aiter_conformance.errors import HarnessError, UsageError
+from aiter_conformance.isa import launch, toy
+from aiter_conformance.isa.codeobject import CodeObject
+from aiter_conformance.isa.decode import Program
+from aiter_conformance.isa.execute import Core
+from aiter_conformance.isa.launch import Family
+from aiter_conformance.isa.machine import KernelFaultError
+from aiter_conformance.isa.toy import Problem, Shape, Variant
+
+LIMIT = 8e-3
+"""Relative error of a right kernel with a 16-bit output (measured: at most 3.7e-3; faults start at 0.1)."""
+ROW_LIMIT = 0.05
+"""The same of the worst row, where one code of the intermediate may have flipped (measured: 0.023)."""
+EXACT_LIMIT = 1e-5
+"""Both, of partial sums in float32."""
+SLACK = 1 << 16
+"""Bytes past an input that may be read: many kernels prefetch, and the reads are reported."""
+BUDGET = 2_000_000
+"""Instructions a wave may execute; the shapes below need fewer than 100,000."""
+OTHER_MAX = 240.0
+"""gfx942's largest fp8 code, to which some gfx950 objects scale."""
+
+
+class Status(StrEnum):
+    """What came out for an object."""
+
+    RIGHT = "right"
+    WRONG = "wrong"
+    NOT_APPLICABLE = "not applicable"
+    NOT_EXECUTABLE = "not executable"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One launch of an object.
+
+    Attributes:
+        name: What the shape is there for.
+        shape: Its sizes.
+        gelu: Whether stage 1 is asked for GELU; one-stage objects have their own activation.
+    """
+
+    name: str
+    shape: Shape
+    gelu: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What one launch gave.
+
+    Attributes:
+        case: Name of the case.
+        shape: Its sizes, in words for people.
+        error: ||output - expected|| / ||expected||; None where the output has a NaN or there is none.
+        worst_row: The same of the worst row.
+        fault: What the kernel did that it must not; None when it ended.
+        right: Whether it ended and is within the limits.
+        scaled_to: Code that the intermediate is scaled to, where that is not the format's largest.
+        instructions: Wave-instructions.
+        over_read: Farthest byte read past the end of an input.
+    """
+
+    case: str
+    shape: str
+    error: float | None
+    worst_row: float | None
+    fault: str | None
+    right: bool
+    scaled_to: float | None
+    instructions: int
+    over_read: int
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What was found about an object.
+
+    Attributes:
+        status: The result.
+        reason: One sentence; None when it is right.
+        share: Share of its instructions that ran in some case; None when none did.
+        observations: What each case gave.
+    """
+
+    status: Status
+    reason: str | None
+    share: float | None
+    observations: tuple[Observation, ...] = ()
+
+
+@cache
+def source_digest() -> str:
+    """Digest of everything that a judgement depends on: every module of the emulator, but not the sweep."""
+    folder = Path(__file__).parent
+    files = sorted(f for f in folder.rglob("*.py") if f.name != "sweep.py")
+    return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
+
+
+def cases(kind: Variant) -> tuple[Case, ...]:
+    """The launches that reach a kernel's paths.
+
+    * ``few``: fewer tokens than a tile, experts without tokens, one slice; a persistent kernel has one group
+      of work-groups for several blocks.
+    * ``full``: a block that is exactly full, more K tiles, two slices; more groups than blocks.
+    * ``more``: blocks that are full and ones that are not; a number of groups that does not divide them.
+    * ``odd``: a model dimension that is an odd multiple of 256, as some models have.
+    * stage 1: GELU, and K divided among work-groups, with each activation.
+
+    The intermediate is always a multiple of the slice: AITER's host code picks no other kernel.
+    """
+    tile, one, two = kind.tile_m, kind.tile_n, 2 * kind.tile_n
+    few = Shape(tokens=3, experts=7, topk=2, hidden=512, intermediate=one, groups=1)
+    full = Shape(tokens=tile, experts=1, topk=1, hidden=1024, intermediate=two, groups=3)
+    more = Shape(tokens=tile + 5, experts=2, topk=2, hidden=1536, intermediate=one, groups=3)
+    odd = Shape(tokens=3, experts=2, topk=1, hidden=768, intermediate=one, groups=1)
+    if kind.family is Family.ONE_STAGE:
+        return Case("few", few), Case("full", full), Case("more", more), Case("odd", odd)
+    split, quarter = replace(few, hidden=1024, ksplit=1), replace(few, hidden=1024, ksplit=2)
+    return (
+        Case("few", few),
+        Case("full, gelu", full, gelu=True),
+        Case("more", more),
+        Case("odd", odd),
+        Case("K split in 2", split),
+        Case("K split in 4, gelu", quarter, gelu=True),
+    )
+
+
+def describe(shape: Shape) -> str:
+    """A shape in words: what `isa run` takes back."""
+    text = (
+        f"tokens={shape.tokens},experts={shape.experts},topk={shape.topk},hidden={shape.hidden},"
+        f"intermediate={shape.intermediate},groups={shape.groups}"
+    )
+    return f"{text},ksplit={shape.ksplit}" if shape.ksplit else text
+
+
+def _errors(problem: Problem, output: npt.NDArray[Any]) -> tuple[float, float]:
+    """Relative error of all and of the worst row; NaN where the output has one."""
+    difference = problem.decode(output) - problem.expected
+    rows = np.linalg.norm(difference, axis=-1) / np.maximum(np.linalg.norm(problem.expected, axis=-1), 1e-30)
+    return problem.error(output), float(rows.max())
+
+
+def _within(errors: tuple[float, float], limits: tuple[float, float]) -> bool:
+    return all(error < limit for error, limit in zip(errors, limits, strict=True))  # False for NaN
+
+
+def observe(
+    code: CodeObject, program: Program, kind: Variant, case: Case, core: Core
+) -> tuple[Observation, npt.NDArray[np.int64]]:
+    """Run one case.
+
+    Returns:
+        What it gave, and int64 [instructions of the program], how often each was executed (all 0 where a
+        fault ended it).
+
+    Raises:
+        HarnessError: It could not be launched.
+    """
+    kind = replace(kind, gelu=case.gelu or kind.gelu)
+    problem = toy.problem(kind, case.shape)
+    words = describe(case.shape)
+    try:
+        result = launch.run(code, program, problem.launch, core=core, slack=SLACK, budget=BUDGET)
+    except KernelFaultError as error:
+        nothing = np.zeros(len(program.texts), np.int64)
+        return Observation(case.name, words, None, None, str(error), False, None, 0, 0), nothing
+    limits = (EXACT_LIMIT, EXACT_LIMIT) if case.shape.ksplit else (LIMIT, ROW_LIMIT)
+    output = result.outputs["O"]
+    errors, scaled_to = _errors(problem, output), None
+    right = _within(errors, limits)
+    if not right and kind.scheme.startswith("fp8") and kind.requant_max != OTHER_MAX:
+        other = toy.problem(replace(kind, requant_max=OTHER_MAX), case.shape)
+        again = _errors(other, output)
+        if _within(again, limits):
+            errors, scaled_to, right = again, OTHER_MAX, True
+    total, worst = (None if np.isnan(e) else e for e in errors)
+    furthest = max((o.furthest for o in result.execution.over_reads), default=0)
+    instructions = result.execution.instructions
+    seen = Observation(case.name, words, total, worst, None, right, scaled_to, instructions, furthest)
+    return seen, result.execution.counts
+
+
+def _why(seen: Observation) -> str:
+    if seen.fault is not None:
+        return f"{seen.case} ({seen.shape}): {seen.fault}"
+    if seen.error is None:
+        return f"{seen.case} ({seen.shape}): output has NaN"
+    return (
+        f"{seen.case} ({seen.shape}): relative error {seen.error:.2g}, of the worst row {seen.worst_row:.2g}"
+    )
+
+
+def judge(code: CodeObject, program: Program, path: str, core: Core) -> Judgement:
+    """Judge an object.
+
+    Args:
+        code: The object.
+        program: It decoded.
+        path: Release-relative path; its name says what the kernel computes.
+        core: The interpreter.
+
+    Returns:
+        Wrong as soon as one case is; not executable when its launch is not modelled, or a case could not be
+        launched and none is wrong.
+    """
+    try:
+        kind = toy.variant(code.arch, PurePosixPath(path).name)
+    except UsageError as error:
+        return Judgement(Status.NOT_EXECUTABLE, str(error), None)
+    seen: list[Observation] = []
+    counts = np.zeros(len(program.texts), np.int64)
+    refused: str | None = None
+    for case in cases(kind):
+        try:
+            observation, ran = observe(code, program, kind, case, core)
+        except HarnessError as error:
+            refused = refused or f"{case.name} ({describe(case.shape)}): {error}"
+            continue
+        seen.append(observation)
+        counts += ran
+    wrong = [observation for observation in seen if not observation.right]
+    share = float((counts > 0).mean()) if seen else None
+    if wrong:
+        return Judgement(Status.WRONG, _why(wrong[0]), share, tuple(seen))
+    if refused:
+        return Judgement(Status.NOT_EXECUTABLE, refused, share, tuple(seen))
+    return Judgement(Status.RIGHT, None, share, tuple(seen))
