@@ -1,0 +1,162 @@
+"""``gate run``: what changes from one release to another, with an exit code."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from aiter_conformance import documents, evidence, subjects
+from aiter_conformance.cli.matrix import root_option, subject_option
+from aiter_conformance.cli.output import Advance, progress
+from aiter_conformance.errors import InfrastructureError
+from aiter_conformance.evidence import Level
+from aiter_conformance.gate import formats, page
+from aiter_conformance.gate.classes import FAILING, ChangeClass
+from aiter_conformance.gate.report import Report, board_filter, compare
+from aiter_conformance.gate.side import Side, observe
+from aiter_conformance.ledger import load_ledger
+from aiter_conformance.protocols import Subject
+from aiter_conformance.release.artefact import open_release
+from aiter_conformance.runner import COLLECTED, runnable
+
+# What the level trace runs a release's dispatch with.
+_TRACE_NEEDS = ("torch", "einops", "pandas", "psutil", "pybind11")
+
+
+@click.group("gate")
+def gate_group() -> None:
+    """Say what changes from one AITER release to another."""
+
+
+def default_levels() -> list[Level]:
+    """Return the levels that are quick and can be run here without a GPU: trace where its extra is there."""
+    levels = [Level.DECLARED, Level.INVENTORY]
+    if Level.TRACE in COLLECTED and all(importlib.util.find_spec(name) for name in _TRACE_NEEDS):
+        levels.append(Level.TRACE)
+    return levels
+
+
+@gate_group.command()
+@click.argument("old_text", metavar="OLD")
+@click.argument("new_text", metavar="NEW")
+@subject_option
+@click.option("--board", metavar="ARCH[:CUS]", help="Look at one arch or board alone.")
+@click.option(
+    "--level",
+    "level_names",
+    multiple=True,
+    type=click.Choice([level.value for level in COLLECTED]),
+    help="Level to observe; may be given several times (default: declared, inventory, trace if it can run).",
+)
+@click.option(
+    "--evidence",
+    "folders",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder of more evidence about the two releases, such as reports/; may be given several times.",
+)
+@click.option(
+    "--fail-on",
+    "fail_on",
+    metavar="CLASSES",
+    default=",".join(found.value for found in FAILING),
+    show_default=True,
+    help="Classes of change that end with exit code 1, with commas between them.",
+)
+@click.option("--markdown", "form", flag_value="markdown", help="Print Markdown for a pull request.")
+@click.option("--summary", "form", flag_value="summary", help="Print a short Markdown summary for hosted CI.")
+@click.option("--junit", "form", flag_value="junit", help="Print JUnit XML.")
+@click.option("--propose-ledger", "form", flag_value="ledger", help="Print ledger stubs for what fails.")
+@click.option("--json", "form", flag_value="json", help="Print JSON for machines.")
+@click.option("--only", metavar="ID", help="Show one cause, in full.")
+@root_option
+def run(
+    old_text: str,
+    new_text: str,
+    subject_name: str,
+    board: str | None,
+    level_names: tuple[str, ...],
+    folders: tuple[Path, ...],
+    fail_on: str,
+    form: str | None,
+    only: str | None,
+    root: Path,
+) -> int:
+    """Compare two releases and say what got worse, what got better, and whether to go on.
+
+    Exit code 1 if anything regressed, was lost or breaks callers, and no ledger entry explains it; 3 if
+    something could not be tried. What is observed of a release is kept under build/gate.
+    """
+    classes = _classes(fail_on)
+    board_filter(board)  # refuses a wrong board before anything is read
+    levels = _levels(level_names)
+    subject = subjects.load_subject(subject_name)
+    with progress() as advance:
+        old, new = (_side(text, subject, levels, root, advance) for text in (old_text, new_text))
+    more = [loaded.evidence for folder in folders for loaded in evidence.load(folder)]
+    report = compare(
+        old.with_records(more),
+        new.with_records(more),
+        labels=(_label(old_text, old), _label(new_text, new)),
+        subject=f"{subject.name}@{subject.version}",
+        ledger=load_ledger(),
+        fail_on=classes,
+        board=board,
+    )
+    shown = report if only is None else report.only(only)
+    click.echo(_rendered(shown, form, full=only is not None), nl=False)
+    return shown.exit_code
+
+
+def _classes(text: str) -> list[ChangeClass]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    known = [found.value for found in ChangeClass if found is not ChangeClass.SAME]
+    for name in names:
+        if name not in known:
+            msg = f"--fail-on must be some of {', '.join(known)} (got {name!r})"
+            raise click.UsageError(msg)
+    return [ChangeClass(name) for name in names]
+
+
+def _levels(names: Sequence[str]) -> list[Level]:
+    wanted = [Level(name) for name in names] or default_levels()
+    possible, missing = runnable(wanted)
+    if missing:
+        msg = f"every level that is asked for must run ({'; '.join(missing)}): nothing was compared"
+        raise InfrastructureError(msg)
+    if not any(level.about_release for level in possible):
+        msg = f"--level must name one that looks at a release (got {', '.join(wanted)})"
+        raise click.UsageError(msg)
+    return possible
+
+
+def _side(text: str, subject: Subject, levels: Sequence[Level], root: Path, advance: Advance) -> Side:
+    with open_release(text) as opened:
+        return observe(opened, subject, levels, root / "build" / "gate", advance)
+
+
+def _label(text: str, side: Side) -> str:
+    """Return how a release was given, without the folder that it lies in."""
+    if text.startswith("git:"):
+        return f"git:DIR@{text.rpartition('@')[2]}"
+    return side.label if text != "installed" else text
+
+
+def _rendered(report: Report, form: str | None, *, full: bool) -> str:
+    forms = {
+        "markdown": formats.to_markdown,
+        "summary": formats.to_summary,
+        "junit": formats.to_junit,
+        "ledger": formats.propose_ledger,
+        "json": _as_json,
+    }
+    return page.render(report, full=full) if form is None else forms[form](report)
+
+
+def _as_json(report: Report) -> str:
+    text = report.to_json()
+    documents.parse(text, schema="gate", source="the report")  # what breaks its own schema is not printed
+    return text

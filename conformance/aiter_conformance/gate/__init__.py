@@ -1,0 +1,1 @@
+"""The release gate: what changes from one AITER release to another, by cause, with a decision."""

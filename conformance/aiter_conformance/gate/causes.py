@@ -1,0 +1,85 @@
+"""Root causes first: puts every change under what it rests on, where that changed in the same direction."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from aiter_conformance.gate.classes import ChangeClass
+from aiter_conformance.gate.compare import Change
+from aiter_conformance.gate.item import ItemKind
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Changes of one kind and class that belong together, and what follows from them.
+
+    Attributes:
+        kind: What changed.
+        group: What the changes have in common: a manifest, a tuned shape, or the thing itself.
+        change: What all of them are called.
+        covered: What explains all of them, or None.
+        changes: The changes.
+        consequences: Changes of what rests on them.
+    """
+
+    kind: ItemKind
+    group: str
+    change: ChangeClass
+    covered: str | None
+    changes: tuple[Change, ...]
+    consequences: tuple[Change, ...]
+
+    @property
+    def id(self) -> str:
+        """How the cause is named on the command line."""
+        return f"{self.kind.value}:{self.group}"
+
+    def fails(self, fail_on: Iterable[ChangeClass]) -> bool:
+        """Return whether it makes the gate fail: what explains a cause explains what follows from it."""
+        if self.covered is not None:
+            return False
+        classes = {change.change for change in (*self.changes, *self.consequences) if change.covered is None}
+        return not classes.isdisjoint(fail_on)
+
+
+def find_causes(changes: Sequence[Change]) -> tuple[Cause, ...]:
+    """Group changes by their causes, those of most weight first.
+
+    Args:
+        changes: Any changes; what is the same, or unknown on both sides, is left out.
+    """
+    moved = [change for change in changes if change.change not in (ChangeClass.SAME, ChangeClass.UNKNOWN)]
+    moved.sort(key=lambda change: (change.item.kind.rank, change.id))
+    by_token: dict[str, list[Change]] = defaultdict(list)
+    for change in moved:
+        for token in change.provides:
+            by_token[token].append(change)
+    grouped: dict[tuple[ChangeClass, ItemKind, str, str | None], tuple[list[Change], list[Change]]] = {}
+    for change in moved:
+        root = _root(change, by_token)
+        key = (root.change, root.item.kind, root.group, root.covered)
+        roots, consequences = grouped.setdefault(key, ([], []))
+        (roots if root is change else consequences).append(change)
+    causes = [
+        Cause(kind, group, found, covered, tuple(roots), tuple(consequences))
+        for (found, kind, group, covered), (roots, consequences) in grouped.items()
+    ]
+    weight = list(ChangeClass).index
+    return tuple(sorted(causes, key=lambda cause: (weight(cause.change), cause.kind.rank, cause.group)))
+
+
+def _root(change: Change, by_token: dict[str, list[Change]]) -> Change:
+    """Follow a change down to where it comes from; ranks fall with each step, so that this ends."""
+    while True:
+        candidates = [
+            other
+            for token in change.rests_on
+            for other in by_token.get(token, ())
+            if other.item.kind.rank < change.item.kind.rank
+            and change.change.direction in (0, other.change.direction)
+        ]
+        if not candidates:
+            return change
+        change = min(candidates, key=lambda other: (other.item.kind.rank, other.id))

@@ -1,0 +1,135 @@
+"""Compares the cells of two releases, by the verdicts and levels of their matrices and by their kernels."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+from aiter_conformance.axes import Cell
+from aiter_conformance.contract import NeedKind, api_needs
+from aiter_conformance.evidence import Evidence, Level
+from aiter_conformance.families import load_families
+from aiter_conformance.gate.classes import (
+    STANDING_OF_VERDICT,
+    ChangeClass,
+    Standing,
+    change_of_levels,
+    change_of_verdicts,
+)
+from aiter_conformance.gate.compare import Change
+from aiter_conformance.gate.item import Item, ItemKind
+from aiter_conformance.ledger import Entry, Observation, explains
+from aiter_conformance.matrix import CellState, Matrix, Verdict
+from aiter_conformance.outcome import Kind, Reason
+
+
+def compare_cells(
+    before: Matrix,
+    now: Matrix,
+    records: tuple[Sequence[Evidence], Sequence[Evidence]],
+    ledger: Sequence[Entry],
+) -> list[Change]:
+    """Compare two matrices cell by cell.
+
+    Args:
+        before: The matrix of the old release.
+        now: The matrix of the new one, with the same cells.
+        records: The evidence that the two rest on, for the kernels in its details.
+        ledger: The known findings.
+
+    Returns:
+        A change for each cell, also for what is the same.
+    """
+    changes = []
+    for cell, state in now.cells.items():
+        was = before.cells[cell]
+        kernels = [_kernels(side, cell) for side in records]
+        found = change_of_verdicts(was.verdict, state.verdict)
+        if found is ChangeClass.SAME and STANDING_OF_VERDICT[state.verdict] is Standing.GOOD:
+            found = change_of_levels(_levels(was), _levels(state))
+        if found is ChangeClass.SAME and kernels[0] != kernels[1]:
+            found = ChangeClass.KERNEL_CHANGED
+        items = [_item(cell, s, k) for s, k in zip((was, state), kernels, strict=True)]
+        covered = _covered(found, cell, state, now, ledger)
+        changes.append(Change(found, items[0], items[1], covered, state.reason))
+    return changes
+
+
+def _item(cell: Cell, state: CellState, kernels: Iterable[str]) -> Item:
+    levels = ", ".join(f"{level} {how}" for level, how in _levels(state).items())
+    message = f": {state.message}" if state.message else ""
+    return Item(
+        ItemKind.CELL,
+        str(cell),
+        STANDING_OF_VERDICT[state.verdict],
+        f"{state.verdict.value}{message}",
+        note="; ".join([levels, *kernels]),
+        rests_on=_rests_on(cell),
+    )
+
+
+def _levels(state: CellState) -> dict[str, str]:
+    return {level.value: how for level, how in state.levels.items()}
+
+
+def _rests_on(cell: Cell) -> tuple[str, ...]:
+    """Return the tokens of what can be why a cell is otherwise."""
+    found = [f"arch {cell.arch}"]
+    for need in api_needs(cell):
+        found.append(f"file {need.module.replace('.', '/')}.py")
+        found.append(
+            {
+                NeedKind.FUNCTION: f"function {need.name}",
+                NeedKind.ARGUMENT: f"parameter {need.function}({need.name})",
+                NeedKind.ACTIVATION: f"member ActivationType.{need.name}",
+                NeedKind.QUANT_TYPE: f"member QuantType.{need.name}",
+            }[need.kind]
+        )
+    for family in load_families():
+        if not family.serves(cell):
+            continue
+        found += [f"file {path}" for path in family.needs]
+        if family.generator is not None:
+            found.append(f"choice {family.generator} {family.activations[cell.activation]}")
+        if family.manifest is not None:
+            path = family.manifest_of(cell)
+            found += [f"manifest {path}", f"rows of {path}"]
+    return tuple(dict.fromkeys(found))
+
+
+def _kernels(records: Iterable[Evidence], cell: Cell) -> tuple[str, ...]:
+    """Return which kernels a cell has: the families shipped, and what a trace saw of each input."""
+    found = []
+    for record in records:
+        outcome = record.outcomes.get(cell)
+        if outcome is None:
+            continue
+        if record.level is Level.INVENTORY and "kernels" in outcome.details:
+            found.append(f"kernels {', '.join(sorted(outcome.details['kernels']))}")
+        elif record.level is Level.TRACE and "inputs" in outcome.details:
+            for name, buckets in outcome.details["inputs"].items():
+                found.append(f"{record.board} {name}: {json.dumps(buckets, sort_keys=True)}")
+    return tuple(sorted(found))
+
+
+def _covered(
+    found: ChangeClass, cell: Cell, state: CellState, now: Matrix, ledger: Sequence[Entry]
+) -> str | None:
+    if found.direction >= 0 or state.verdict is not Verdict.KNOWN_BAD:
+        return None
+    reason = None if state.reason is None else Reason(state.reason)
+    seen = Observation(
+        now.release.version, cell=str(cell), kind=Kind.FAIL, reason=reason, message=state.message
+    )
+    entry = explains(ledger, seen)
+    return "ledger" if entry is None else f"ledger: {entry.id} ({entry.upstream})"
+
+
+def not_run(records: Iterable[Evidence]) -> list[str]:
+    """Return one sentence for each level and board where something around the observation was broken."""
+    found: dict[str, str] = {}
+    for record in records:
+        for outcome in record.outcomes.values():
+            if outcome.kind is Kind.NOT_RUN and outcome.reason is Reason.INFRASTRUCTURE:
+                found.setdefault(f"{record.level.value} on {record.board}", outcome.message or "")
+    return [f"{where}: {message}" for where, message in found.items()]

@@ -1,0 +1,190 @@
+"""The gate's report for other readers: a pull request, a CI summary, JUnit, and stubs for the ledger."""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from aiter_conformance.gate.causes import Cause
+from aiter_conformance.gate.classes import ChangeClass
+from aiter_conformance.gate.compare import Change
+from aiter_conformance.gate.item import ItemKind
+from aiter_conformance.gate.page import compress_cells, decision, render
+from aiter_conformance.gate.report import Report
+from aiter_conformance.publish.markdown import table
+
+# Rows of a Markdown table before it ends with how many more there are.
+_ROWS: Final = 30
+_UNFIT_FOR_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd]")
+
+
+def to_markdown(report: Report) -> str:
+    """Return the report for the pull request of a bump: the decision, tables, and the page of text folded."""
+    sections = [_heading(report)]
+    sections += _tables(report)
+    page = render(report)
+    sections.append(
+        f"<details><summary>The page of text</summary>\n\n```text\n{page}```\n\n</details>\n\n"
+        f"Made by `{report.command}`."
+    )
+    return "\n\n".join(sections) + "\n"
+
+
+def to_summary(report: Report) -> str:
+    """Return the summary of a step in hosted CI: the decision and what fails, as Markdown."""
+    failing = _table(report.failing) if report.failing else "Nothing fails."
+    return "\n\n".join([_heading(report), failing, f"In full: `{report.command}`"]) + "\n"
+
+
+def _heading(report: Report) -> str:
+    parts = [f"## AITER {report.old.version} -> {report.new.version}: {decision(report)}"]
+    parts += [f"- NOT RUN {sentence}" for sentence in report.not_run]
+    counted = ", ".join(f"{n} {found.value}" for found, n in report.counts.get(ItemKind.CELL, {}).items())
+    where = report.board or "all boards"
+    parts.append(f"Cells: {counted}. Subject {report.subject}, {where}, levels {', '.join(report.levels)}.")
+    return "\n\n".join(parts)
+
+
+def _tables(report: Report) -> Iterator[str]:
+    failing = report.failing
+    rest = [cause for cause in report.causes if cause not in failing]
+    for title, causes in (
+        ("Fails", failing),
+        ("Worse, and explained", [cause for cause in rest if cause.change.direction < 0]),
+        ("Better", [cause for cause in rest if cause.change.direction > 0]),
+        ("Otherwise", [cause for cause in rest if cause.change.direction == 0]),
+    ):
+        if causes:
+            yield f"### {title}\n\n{_table(causes)}"
+
+
+def _table(causes: Sequence[Cause]) -> str:
+    body = [
+        [cause.change.value, f"`{cause.id}`", _evidence(cause), _consequences(cause), cause.covered or ""]
+        for cause in causes[:_ROWS]
+    ]
+    more = f"\n\n{len(causes) - _ROWS} more rows: `--json` has them." if len(causes) > _ROWS else ""
+    return table(["class", "cause", "before -> now", "so that", "explained by"], body) + more
+
+
+def _evidence(cause: Cause) -> str:
+    first = cause.changes[0]
+    sides = [
+        "nothing" if item is None else (item.findings[0].message if item.findings else item.text)
+        for item in (first.before, first.now)
+    ]
+    more = f" (and {len(cause.changes) - 1} more)" if len(cause.changes) > 1 else ""
+    where = f" at {first.item.where}" if first.item.where else ""
+    return f"{sides[0]} -> {sides[1]}{where}{more}"
+
+
+def _consequences(cause: Cause) -> str:
+    cells = [change for change in cause.consequences if change.item.kind is ItemKind.CELL]
+    others = len(cause.consequences) - len(cells)
+    parts = [f"{len(cells)} cells: {', '.join(compress_cells(c.item.key for c in cells))}"] if cells else []
+    parts += [f"{others} other things"] if others else []
+    return "; ".join(parts)
+
+
+def to_junit(report: Report) -> str:
+    """Return the report as JUnit XML: a test case for the decision and one for each cause.
+
+    A cause that fails is a failure, one that is explained is skipped with its explanation, and what could not
+    be run is an error.
+    """
+    cases = [*_cases(report)]
+    suite = ET.Element(
+        "testsuite",
+        name=f"aiter-gate {report.old.version} -> {report.new.version}",
+        tests=str(len(cases)),
+        failures=str(sum(case.find("failure") is not None for case in cases)),
+        errors=str(sum(case.find("error") is not None for case in cases)),
+        skipped=str(sum(case.find("skipped") is not None for case in cases)),
+    )
+    suite.extend(cases)
+    root = ET.Element("testsuites")
+    root.append(suite)
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _cases(report: Report) -> Iterator[ET.Element]:
+    whole = ET.Element("testcase", classname="gate", name="observations")
+    if report.not_run:
+        error = ET.SubElement(whole, "error", message=_plain("; ".join(report.not_run)), type="not-run")
+        error.text = _plain("\n".join(report.not_run))
+    yield whole
+    failing = report.failing
+    for cause in report.causes:
+        name = f"{cause.change.value} {cause.id}"
+        case = ET.Element("testcase", classname=f"gate.{cause.kind.value}", name=_plain(name))
+        if cause in failing:
+            failure = ET.SubElement(
+                case, "failure", message=_plain(_evidence(cause)), type=cause.change.value
+            )
+            failure.text = _plain(f"{_consequences(cause)}\nreproduce: {report.reproduce(cause)}".strip())
+        elif cause.covered is not None:
+            ET.SubElement(case, "skipped", message=_plain(cause.covered))
+        yield case
+
+
+def _plain(text: str) -> str:
+    return _UNFIT_FOR_XML.sub("?", text)
+
+
+def propose_ledger(report: Report) -> str:
+    """Return stubs of ledger entries for what fails, for a human to complete.
+
+    The fields that only a human can fill are empty, so that the ledger refuses a stub that nobody completed.
+    What no entry can explain, such as a kernel that is gone, is said in a comment.
+    """
+    lines = [f"# Stubs for what fails from {report.old.version} to {report.new.version}."]
+    for cause in report.failing:
+        stubs = [*_stubs(cause, report.new.version)]
+        lines += ["", f"# {cause.change.value} {cause.id}"]
+        lines += stubs or ["# No entry can explain this: entries are about findings and about failing cells."]
+    return "\n".join(lines) + "\n"
+
+
+def _stubs(cause: Cause, version: str) -> Iterator[str]:
+    findings: dict[tuple[str, str], set[str]] = {}
+    for change in cause.changes:
+        for finding in change.now.findings if change.now else ():
+            about = change.item.key if change.item.kind is ItemKind.ANCHOR else ""
+            findings.setdefault((finding.code, about), set()).add(finding.path.partition(":")[0])
+    for (code, about), paths in sorted(findings.items()):
+        yield from _stub(cause, version, code, f"paths = {_array(paths)}")
+        if about:
+            yield f"about = {_string(about)}"
+    if cause.kind is ItemKind.CELL:
+        by_reason: dict[str | None, list[Change]] = {}
+        for change in cause.changes:
+            by_reason.setdefault(change.reason, []).append(change)
+        for reason, changes in by_reason.items():
+            if reason is not None and cause.change is ChangeClass.REGRESSED:
+                cells = _array(change.item.key for change in changes)
+                yield from _stub(cause, version, reason, f"cells = {cells}")
+
+
+def _stub(cause: Cause, version: str, reason: str, match: str) -> Iterator[str]:
+    name = re.sub(r"[^a-z0-9]+", "-", cause.id.lower()).strip("-")[:60].strip("-")
+    yield "[[entry]]"
+    yield f"id = {_string(name)}"
+    yield 'title = "" # one line for people'
+    yield 'upstream = "" # owner/repo#number, or "unreported" with page = "reports/findings/..."'
+    yield 'effect = "expected-fail"'
+    yield f"reason = {_string(reason)}"
+    yield match
+    yield f"releases = [{{ from = {_string(version)} }}]"
+
+
+def _array(texts: Iterable[str]) -> str:
+    return "[" + ", ".join(_string(text) for text in sorted(texts)) + "]"
+
+
+def _string(text: str) -> str:
+    """Return a TOML basic string."""
+    return json.dumps(text)

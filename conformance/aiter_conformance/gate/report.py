@@ -1,0 +1,239 @@
+"""What the gate found between two releases, and what it decides."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from aiter_conformance import __version__, documents, matrix
+from aiter_conformance.axes import load_axes
+from aiter_conformance.errors import UsageError
+from aiter_conformance.evidence import Level, ReleaseId
+from aiter_conformance.gate.causes import Cause, find_causes
+from aiter_conformance.gate.cells import compare_cells, not_run
+from aiter_conformance.gate.classes import ChangeClass
+from aiter_conformance.gate.compare import Change, compare_items
+from aiter_conformance.gate.item import Item, ItemKind
+from aiter_conformance.gate.side import Side
+from aiter_conformance.ledger import Entry
+
+SCHEMA: Final = "aiter-conformance/gate/1"
+
+
+@dataclass(frozen=True)
+class Report:
+    """A comparison of two releases.
+
+    Attributes:
+        old: The old release.
+        new: The new release.
+        labels: How the two were given, as a command takes them and without a path of a machine.
+        subject: ``name@version`` of the implementation that the cells are about.
+        board: The board that was looked at, or None for all.
+        levels: The levels of evidence that the two sides rest on.
+        environment: (name, on the old side, on the new side) of what the two observations ran in; None for
+            what one side did not have.
+        causes: What changed, by cause.
+        counts: How many things of each class there are, by kind; also those that are the same.
+        not_run: What could not be tried, one sentence each: then there is no decision.
+        fail_on: The classes that fail.
+    """
+
+    old: ReleaseId
+    new: ReleaseId
+    labels: tuple[str, str]
+    subject: str
+    board: str | None
+    levels: tuple[str, ...]
+    environment: tuple[tuple[str, str | None, str | None], ...]
+    causes: tuple[Cause, ...]
+    counts: dict[ItemKind, dict[ChangeClass, int]]
+    not_run: tuple[str, ...]
+    fail_on: tuple[ChangeClass, ...]
+
+    @property
+    def failing(self) -> tuple[Cause, ...]:
+        """The causes that make the gate fail."""
+        return tuple(cause for cause in self.causes if cause.fails(self.fail_on))
+
+    @property
+    def exit_code(self) -> int:
+        """0 good, 1 something fails, 3 where something could not be tried."""
+        return 3 if self.not_run else int(bool(self.failing))
+
+    @property
+    def command(self) -> str:
+        """The command that makes the report again; ``DIR`` stands for the clone of a release in git."""
+        words = ["aiter-conformance gate run", *self.labels]
+        if self.subject.partition("@")[0] != "impl":
+            words.append(f"--subject {self.subject.partition('@')[0]}")
+        if self.board is not None:
+            words.append(f"--board {self.board}")
+        return " ".join(words)
+
+    def reproduce(self, cause: Cause) -> str:
+        """Return the command that shows a cause alone, and in full."""
+        return f"{self.command} --only '{cause.id}'"
+
+    def only(self, id_: str) -> Report:
+        """Return the report with the causes of an id, or else of all ids that begin so.
+
+        Raises:
+            UsageError: There is no such cause.
+        """
+        exact = tuple(cause for cause in self.causes if cause.id == id_)
+        found = exact or tuple(cause for cause in self.causes if cause.id.startswith(id_))
+        if not found:
+            known = ", ".join(dict.fromkeys(cause.id for cause in self.causes[:8])) or "none: nothing changed"
+            msg = f"--only must be the id of a cause, or how it begins, such as {known} (got {id_!r})"
+            raise UsageError(msg)
+        return replace(self, causes=found)
+
+    def to_json(self) -> str:
+        """Return the report as the schema ``gate`` has it."""
+        return documents.render(
+            {
+                "schema": SCHEMA,
+                "harness": __version__,
+                "old": _release(self.old, self.labels[0]),
+                "new": _release(self.new, self.labels[1]),
+                "subject": self.subject,
+                "board": self.board,
+                "levels": list(self.levels),
+                "environment": [
+                    {"name": name, "old": old, "new": new} for name, old, new in self.environment
+                ],
+                "fail_on": [found.value for found in self.fail_on],
+                "exit_code": self.exit_code,
+                "not_run": list(self.not_run),
+                "counts": {
+                    kind.value: {found.value: n for found, n in by_class.items()}
+                    for kind, by_class in self.counts.items()
+                },
+                "causes": [self._cause(cause) for cause in self.causes],
+            }
+        )
+
+    def _cause(self, cause: Cause) -> dict[str, Any]:
+        return {
+            "id": cause.id,
+            "class": cause.change.value,
+            "fails": cause.fails(self.fail_on),
+            "covered": cause.covered,
+            "reproduce": self.reproduce(cause),
+            "changes": [_change(change) for change in cause.changes],
+            "consequences": [_change(change) for change in cause.consequences],
+        }
+
+
+def _release(release: ReleaseId, label: str) -> dict[str, str]:
+    return {"version": release.version, "identity": release.identity, "kind": release.kind, "label": label}
+
+
+def _change(change: Change) -> dict[str, Any]:
+    return {
+        "id": change.id,
+        "class": change.change.value,
+        "covered": change.covered,
+        "old": _side(change.before),
+        "new": _side(change.now),
+    }
+
+
+def _side(item: Item | None) -> dict[str, Any] | None:
+    if item is None:
+        return None
+    return {
+        "standing": item.standing.value,
+        "text": item.text,
+        "where": item.where or None,
+        "note": item.note or None,
+        "findings": [f"{f.path}: {f.code}: {f.message}" for f in item.findings],
+    }
+
+
+def compare(
+    old: Side,
+    new: Side,
+    *,
+    labels: tuple[str, str],
+    subject: str,
+    ledger: Sequence[Entry],
+    fail_on: Sequence[ChangeClass],
+    board: str | None = None,
+) -> Report:
+    """Compare two releases.
+
+    Args:
+        old: What was observed of the old release.
+        new: What was observed of the new one; it may be the older of the two by its version.
+        labels: How the two were given, without a path of a machine.
+        subject: ``name@version`` of the implementation that the cells are about.
+        ledger: The known findings.
+        fail_on: The classes that fail.
+        board: ``arch`` or ``arch:CUs`` to look at alone; None for all.
+
+    Raises:
+        UsageError: There is no such board.
+    """
+    is_about = board_filter(board)
+    matrices = [matrix.build(side.loaded(), side.release.version, subject, ledger) for side in (old, new)]
+    changes = compare_items(old.items, new.items, new.release.version, ledger)
+    changes += compare_cells(matrices[0], matrices[1], (old.records, new.records), ledger)
+    changes = [change for change in changes if is_about(change)]
+    counts: dict[ItemKind, dict[ChangeClass, int]] = {}
+    for kind in ItemKind:
+        counted = Counter(change.change for change in changes if change.item.kind is kind)
+        if counted:
+            counts[kind] = {found: counted[found] for found in ChangeClass if counted[found]}
+    names = sorted({*old.environment, *new.environment})
+    levels = {record.level for side in (old, new) for record in side.records}
+    return Report(
+        old=old.release,
+        new=new.release,
+        labels=labels,
+        subject=subject,
+        board=board,
+        levels=tuple(level.value for level in Level if level in levels),
+        environment=tuple((name, old.environment.get(name), new.environment.get(name)) for name in names),
+        causes=find_causes(changes),
+        counts=counts,
+        not_run=tuple(dict.fromkeys([*not_run(old.records), *not_run(new.records)])),
+        fail_on=tuple(fail_on),
+    )
+
+
+def board_filter(board: str | None) -> Callable[[Change], bool]:
+    """Return what says of a change whether it is about a board; what is about none is about each.
+
+    Args:
+        board: ``arch`` or ``arch:CUs``; None for every board.
+
+    Raises:
+        UsageError: There is no such board.
+    """
+    if board is None:
+        return lambda _change: True
+    arch, colon, units = board.partition(":")
+    boards = {name: [str(count) for count in facts.cu_counts] for name, facts in load_axes().archs.items()}
+    if arch not in boards or (colon and units not in boards[arch]):
+        known = ", ".join(f"{name}:{count}" for name, counts in boards.items() for count in counts)
+        msg = f"--board must be an arch, or one of {known} (got {board!r})"
+        raise UsageError(msg)
+    tuned = f"{arch} {units} CUs" if units else f"{arch} "
+
+    def is_about(change: Change) -> bool:
+        item = change.item
+        if item.kind is ItemKind.CELL:
+            return item.key.startswith(f"{arch}/")
+        if item.kind is ItemKind.TUNED:
+            return item.group.startswith(tuned)
+        if item.kind is ItemKind.ARCH:
+            return item.key == arch
+        named = re.match(r"hsa/(gfx\w+)/", item.where)
+        return named is None or named[1] == arch
+
+    return is_about
