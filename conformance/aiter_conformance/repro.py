@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from aiter_conformance import documents
 from aiter_conformance.errors import UsageError
 from aiter_conformance.golden import apply_leaf, live
-from aiter_conformance.numerics.inputs import WEIGHT_BLOCKS, Problem
+from aiter_conformance.numerics.inputs import Problem
 from aiter_conformance.numerics.layout import weight_layouts
 from aiter_conformance.numerics.oracle import expected
 from aiter_conformance.numerics.packed import Packed, pack
 from aiter_conformance.numerics.pipeline import Pipeline, nominal_pipeline
+from aiter_conformance.numerics.weights import WEIGHT_BLOCKS
 from aiter_conformance.protocols import KernelCall, Subject
 
 # Tokens whose expected output a script carries: more would make it large and tell no more.

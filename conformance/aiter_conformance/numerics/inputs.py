@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Final, Literal
 
 import numpy as np
@@ -19,43 +19,17 @@ from aiter_conformance.axes import load_axes
 from aiter_conformance.case import Case
 from aiter_conformance.errors import UsageError
 from aiter_conformance.numerics.activation import Activation
-from aiter_conformance.numerics.bits import Stream, bell, integers, raw, steps
+from aiter_conformance.numerics.bits import Stream, bell, integers, raw
 from aiter_conformance.numerics.formats import (
     FLOAT_FORMATS,
     FloatFormat,
     Floats,
-    ScaleRounding,
     decode_bf16,
     encode_bf16,
 )
-from aiter_conformance.numerics.quantise import (
-    BLOCK_1X32,
-    BLOCK_128X128,
-    ROW,
-    TENSOR,
-    Block,
-    Quantised,
-    as_bf16,
-    quantise_float,
-    quantise_int4,
-    quantise_mxfp4,
-)
+from aiter_conformance.numerics.weights import ExpertWeights, WeightSizes, expert_weights, spread_steps
 
 Routing = Literal["mixed", "one", "every"]
-
-# Block of the weights' scales; bf16 has none, its structure is in blocks of 32 all the same.
-WEIGHT_BLOCKS: Final[dict[str, Block]] = {
-    "bf16": BLOCK_1X32,
-    "fp8-block": BLOCK_128X128,
-    "fp8-tensor-static": TENSOR,
-    "fp8-tensor-dynamic": TENSOR,
-    "fp8-channel": ROW,
-    "mxfp4-w4a16": BLOCK_1X32,
-    "mxfp4-w4a4": BLOCK_1X32,
-    "int4-w4a16": BLOCK_1X32,
-}
-# A checkpoint's weights are made once; every rounding mode would do.
-WEIGHT_ROUNDING: Final = ScaleRounding.RCEIL
 
 # Largest magnitudes that the static scales of a checkpoint leave room for: above them a few values saturate.
 # No round numbers: quotients of bfloat16 values by a short scale often lie on a tie between two codes.
@@ -67,7 +41,6 @@ SITU_LINEAR_BETA: Final = 2.25
 
 # Gate values then have a standard deviation near 2: some reach the limit of 7, few lie far beyond it.
 _HIDDEN_FACTOR: Final = 0.625
-_UP_FACTOR: Final = 0.75
 _SHARED_SCORE: Final = 1.0
 
 
@@ -91,23 +64,6 @@ class Features:
     linear_beta: float | None = SITU_LINEAR_BETA
     shared_experts: int = 0
     routing: Routing = "mixed"
-
-
-@dataclass(frozen=True, slots=True)
-class ExpertWeights:
-    """One expert's weights at padded sizes, before any shuffle.
-
-    Attributes:
-        w1: [2N, K]: gate rows, then up rows.
-        w2: [K, N].
-        b1: float32 [2N], or None.
-        b2: float32 [K], or None.
-    """
-
-    w1: Quantised
-    w2: Quantised
-    b1: NDArray[np.float32] | None
-    b2: NDArray[np.float32] | None
 
 
 @dataclass(frozen=True)
@@ -201,7 +157,7 @@ class Problem:
         seed, tokens, live = self.case.seed, self.case.tokens, self.live_hidden
         values = bell(seed, Stream.HIDDEN, 0, (tokens, live))
         per_token = (3 + integers(seed, Stream.HIDDEN_SCALE, 2, (tokens, 1), 4)) / 4
-        exponents = _spread_steps(seed, Stream.HIDDEN_SCALE, 0, (tokens, live), (1, 32), 3)
+        exponents = spread_steps(seed, Stream.HIDDEN_SCALE, 0, (tokens, live), (1, 32), 3)
         bits = np.zeros((tokens, self.hidden_size), np.uint16)
         bits[:, :live] = encode_bf16(np.ldexp(_HIDDEN_FACTOR * values * per_token, exponents - 1))
         return _with_prime_peaks(bits)
@@ -259,7 +215,7 @@ class Problem:
         if expert not in self.held_experts:
             msg = f"expert must be one of {list(self.held_experts)} (got {expert})"
             raise UsageError(msg)
-        sizes = _Sizes(
+        sizes = WeightSizes(
             self.case.cell.scheme,
             self.fp8.name,
             self.hidden_size,
@@ -271,8 +227,7 @@ class Problem:
             self.case.seed,
             self.features.biases,
         )
-        small = self.hidden_size * self.intermediate_size <= _KEPT_SIZE
-        return _kept_expert(sizes, expert) if small else _make_expert(sizes, expert)
+        return expert_weights(sizes, expert)
 
     @property
     def static_scales(self) -> tuple[np.float32, np.float32] | None:
@@ -324,79 +279,3 @@ def _with_prime_peaks(bits: NDArray[np.uint16]) -> NDArray[np.uint16]:
         value = block[rows, peak]
         block[rows, peak] = np.where(value & 0x7FFF, (value & 0xFF80) + raised[value & 0x7F], value)
     return bits
-
-
-# --------------------------------------------------------------------------- weights of one expert
-
-
-@dataclass(frozen=True, slots=True)
-class _Sizes:
-    """All that the weights of an expert depend on besides its id."""
-
-    scheme: str
-    fp8: str
-    hidden: int
-    live_hidden: int
-    width: int
-    live_width: int
-    partitions: int
-    part: int
-    seed: int
-    biases: bool
-
-
-def _make_expert(sizes: _Sizes, expert: int) -> ExpertWeights:
-    """Make one expert's weights: this partition's slice of the whole, padded with zeros, then quantised."""
-    live_k, live_n, width = sizes.live_hidden, sizes.live_width, sizes.width
-    whole_n = live_n * sizes.partitions
-    rows = slice(sizes.part * live_n, (sizes.part + 1) * live_n)
-
-    w1 = _structured(sizes, Stream.W1, Stream.W1_SCALE, expert, (2 * whole_n, live_k))
-    padded_w1 = np.zeros((2 * width, sizes.hidden))
-    padded_w1[:live_n, :live_k] = w1[:whole_n][rows]
-    padded_w1[width : width + live_n, :live_k] = w1[whole_n:][rows] * _UP_FACTOR
-
-    w2 = _structured(sizes, Stream.W2, Stream.W2_SCALE, expert, (live_k, whole_n))
-    padded_w2 = np.zeros((sizes.hidden, width))
-    padded_w2[:live_k, :live_n] = w2[:, rows]
-
-    b1 = b2 = None
-    if sizes.biases:
-        whole_b1 = bell(sizes.seed, Stream.B1, expert, (2 * whole_n,)).astype(np.float32)
-        b1 = np.zeros(2 * width, np.float32)
-        b1[:live_n], b1[width : width + live_n] = whole_b1[:whole_n][rows], whole_b1[whole_n:][rows]
-        b2 = np.zeros(sizes.hidden, np.float32)
-        b2[:live_k] = bell(sizes.seed, Stream.B2, expert, (live_k,))
-    return ExpertWeights(_quantised(sizes, padded_w1), _quantised(sizes, padded_w2), b1, b2)
-
-
-# Inputs of one cell, and cells of one scheme, share their weights; those of a model's shape are not kept.
-_KEPT_SIZE: Final = 1 << 18
-_kept_expert = lru_cache(maxsize=64)(_make_expert)
-
-
-def _quantised(sizes: _Sizes, values: Floats) -> Quantised:
-    """Quantise weights [R, C] as a checkpoint of the scheme has them."""
-    if sizes.scheme == "bf16":
-        return as_bf16(values)
-    if sizes.scheme.startswith("fp8"):
-        return quantise_float(values, FLOAT_FORMATS[sizes.fp8], WEIGHT_BLOCKS[sizes.scheme])
-    return quantise_int4(values) if sizes.scheme == "int4-w4a16" else quantise_mxfp4(values, WEIGHT_ROUNDING)
-
-
-def _structured(sizes: _Sizes, values: Stream, scales: Stream, expert: int, shape: tuple[int, int]) -> Floats:
-    """Return weights whose blocks, rows and experts all differ in size; products of rows are of order 1."""
-    seed, block = sizes.seed, WEIGHT_BLOCKS[sizes.scheme]
-    limit = 3 if block == TENSOR else 4  # one exponent is a whole expert's: it must not make it vanish
-    exponents = _spread_steps(seed, scales, expert, shape, block, limit)
-    weights = bell(seed, values, expert, shape) * ((4 + expert % 3) / 4)
-    return np.asarray(np.ldexp(weights, exponents - limit + 2) / np.sqrt(np.float64(shape[1])))
-
-
-def _spread_steps(
-    seed: int, stream: Stream, expert: int, shape: tuple[int, int], block: Block, limit: int
-) -> NDArray[np.int64]:
-    """Return `steps` over the blocks of a shape, repeated to every element; edges may be partial blocks."""
-    rows, columns = (max(size, 1) if want == -1 else want for size, want in zip(shape, block, strict=True))
-    blocks = steps(seed, stream, expert, (-(-shape[0] // rows), -(-shape[1] // columns)), limit)
-    return np.repeat(np.repeat(blocks, rows, axis=0), columns, axis=1)[: shape[0], : shape[1]]

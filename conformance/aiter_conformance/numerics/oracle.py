@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from aiter_conformance.errors import UsageError
 from aiter_conformance.numerics.activation import Activation
 from aiter_conformance.numerics.formats import Floats, decode_e8m0, e8m0_scale, round_bf16
-from aiter_conformance.numerics.inputs import ExpertWeights, Problem
+from aiter_conformance.numerics.inputs import Problem
 from aiter_conformance.numerics.pipeline import Pipeline, Requantisation
 from aiter_conformance.numerics.quantise import TENSOR, Quantised, block_amax, spread
+from aiter_conformance.numerics.weights import ExpertWeights
 
 _F32: Final = 2.0**-24  # unit roundoff of float32
 _BF16: Final = 2.0**-9  # unit roundoff of bfloat16

@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from aiter_conformance.numerics.inputs import ExpertWeights, Problem
+from aiter_conformance.numerics.inputs import Problem
 from aiter_conformance.numerics.layout import WeightLayout, pack_scales, pack_weights, weight_layouts
 from aiter_conformance.numerics.quantise import Quantised
+from aiter_conformance.numerics.weights import ExpertWeights
 
 _FP8 = {"e4m3fn": torch.float8_e4m3fn, "e4m3fnuz": torch.float8_e4m3fnuz}
 

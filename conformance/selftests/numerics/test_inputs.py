@@ -13,7 +13,8 @@ from aiter_conformance.axes import Cell
 from aiter_conformance.case import Case, parse_case
 from aiter_conformance.errors import UsageError
 from aiter_conformance.numerics.bits import Stream, bell, integers, raw, steps
-from aiter_conformance.numerics.inputs import WEIGHT_BLOCKS, Features, Problem
+from aiter_conformance.numerics.inputs import Features, Problem
+from aiter_conformance.numerics.weights import WEIGHT_BLOCKS
 
 ProblemOf = Callable[..., Problem]
 

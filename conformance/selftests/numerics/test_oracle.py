@@ -14,10 +14,11 @@ from aiter_conformance.case import Case
 from aiter_conformance.errors import UsageError
 from aiter_conformance.numerics.activation import Activation, sigmoid
 from aiter_conformance.numerics.formats import E2M1, E4M3FN, ScaleRounding
-from aiter_conformance.numerics.inputs import ExpertWeights, Features, Problem
+from aiter_conformance.numerics.inputs import Features, Problem
 from aiter_conformance.numerics.oracle import Expected, evaluate, expected, sampled_tokens
 from aiter_conformance.numerics.pipeline import Pipeline, Requantisation, nominal_pipeline
 from aiter_conformance.numerics.quantise import ROW, TENSOR, as_bf16
+from aiter_conformance.numerics.weights import ExpertWeights
 
 ProblemOf = Callable[..., Problem]
 SILU = Activation("silu")

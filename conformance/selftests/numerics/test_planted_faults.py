@@ -21,10 +21,11 @@ import pytest
 
 from aiter_conformance.numerics import activation, pipeline, quantise
 from aiter_conformance.numerics.formats import E4M3FN, E4M3FNUZ, ScaleRounding
-from aiter_conformance.numerics.inputs import ExpertWeights, Features, Problem
+from aiter_conformance.numerics.inputs import Features, Problem
 from aiter_conformance.numerics.oracle import Expected
 from aiter_conformance.numerics.pipeline import Pipeline, nominal_pipeline
 from aiter_conformance.numerics.verdict import judge
+from aiter_conformance.numerics.weights import ExpertWeights
 
 PACKAGE = "aiter_conformance.numerics"
 
@@ -213,10 +214,16 @@ def check_inputs(m: Any, make: Any) -> None:
     problem = m.Problem(case, Features())
     digest = Problem(case, Features()).digest()
     assert problem.digest() == digest == make.digest
-    w1 = problem.expert(0).w1.values()
-    assert np.linalg.norm(w1[:128] - w1[128:]) > 0.5 * np.linalg.norm(w1[:128])
-    assert np.linalg.norm(w1 - problem.expert(1).w1.values()) > 0.5 * np.linalg.norm(w1)
     assert all(len(set(row)) == 2 for row in problem.topk_ids.tolist())
+
+
+def check_weights(m: Any, make: Any) -> None:
+    """Experts and halves differ."""
+    sizes = m.WeightSizes("fp8-block", "e4m3fn", 128, 128, 128, 128, 1, 0, 0, False)
+    first, second = (m.expert_weights(sizes, expert).w1.values() for expert in (0, 1))
+    # by their signs, which no scale hides
+    assert abs(np.mean(np.sign(first[:128]) * np.sign(first[128:]))) < 0.1
+    assert abs(np.mean(np.sign(first) * np.sign(second))) < 0.1
 
 
 CHECKS: dict[str, Callable[[Any, Any], None]] = {
@@ -227,6 +234,7 @@ CHECKS: dict[str, Callable[[Any, Any], None]] = {
     "oracle": check_oracle,
     "verdict": check_verdict,
     "inputs": check_inputs,
+    "weights": check_weights,
 }
 
 # --------------------------------------------------------------------------- mutants: name, module, text, instead
@@ -285,8 +293,8 @@ MUTANTS = [
     ("three-bounds", "verdict", "BOUNDS: Final = 2.0", "BOUNDS: Final = 3.0"),
     ("row-rule-off", "verdict", "ROW_ERROR: Final = 8e-3", "ROW_ERROR: Final = 8e-1"),
     ("fragile-rows-judged", "verdict", "& ~expected.fragile", ""),
-    ("gate-is-up", "inputs", "w1[whole_n:][rows] * _UP_FACTOR", "w1[:whole_n][rows]"),
-    ("experts-alike", "inputs", "bell(seed, values, expert, shape) * ((4 + expert % 3) / 4)", "bell(seed, values, 0, shape)"),
+    ("gate-is-up", "weights", "w1[whole_n:][rows] * _UP_FACTOR", "w1[:whole_n][rows]"),
+    ("experts-alike", "weights", "bell(seed, values, expert, shape) * ((4 + expert % 3) / 4)", "bell(seed, values, 0, shape)"),
     ("same-expert-twice", "inputs", 'kind="stable")[:, :topk]', 'kind="stable")[:, :1].repeat(topk, 1)'),
     ("another-generator", "inputs", "_HIDDEN_FACTOR: Final = 0.625", "_HIDDEN_FACTOR: Final = 0.626"),
 ]  # fmt: skip
