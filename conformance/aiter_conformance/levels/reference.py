@@ -7,10 +7,10 @@ layouts and the contract of the operator.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 
-from aiter_conformance import contract, coverage
+from aiter_conformance import coverage
 from aiter_conformance.axes import Cell
+from aiter_conformance.errors import HarnessError
 from aiter_conformance.golden import observe
 from aiter_conformance.numerics.verdict import ROW_ERROR, bucket
 from aiter_conformance.outcome import Kind, Outcome, Reason
@@ -39,6 +39,11 @@ def observe_cell(subject: Subject, cell: Cell) -> Outcome:
         except FamilyRefusal as refusal:
             refused.append(str(refusal))
             continue
+        except (HarnessError, MemoryError):
+            raise
+        except Exception as error:  # whatever the subject raises for an input that the contract accepts
+            wrong.append(f"{name}, rank {problem.rank} of {problem.case}: {type(error).__name__}: {error}")
+            continue
         largest, row = max(largest, verdict.bound_ratio), max(row, verdict.row_error)
         if not verdict.passed:
             wrong.append(f"{name}, rank {problem.rank} of {problem.case}: {verdict.message}")
@@ -58,9 +63,3 @@ def observe_cell(subject: Subject, cell: Cell) -> Outcome:
         message = f"{len(refused)} of {cases} inputs have no kernel: {refused[0]}"
         return Outcome(Kind.FAIL, Reason.NO_KERNEL, message, details)
     return Outcome(Kind.PASS, details=details)
-
-
-def observe_cells(subject: Subject, cells: Iterable[Cell]) -> dict[Cell, Outcome]:
-    """Observe every cell that the contract accepts; the others have no numbers to look at."""
-    accepted = [cell for cell in cells if contract.declaration(cell).kind is Kind.PASS]
-    return {cell: observe_cell(subject, cell) for cell in accepted}

@@ -16,7 +16,7 @@ from aiter_conformance.axes import Cell
 from aiter_conformance.contract import ACCEPTED_ACTIVATIONS, QUANT_METHODS
 from aiter_conformance.protocols import KernelCall
 from aiter_conformance.providers import reference_tensors as rt
-from aiter_conformance.providers.reference_families import FamilyRefusal, KernelFamily, Masked, choose_family
+from aiter_conformance.providers.reference_families import FamilyRefusal, KernelFamily, choose_family
 
 MxActivations = Literal["bf16", "fp8", "fp4"]
 
@@ -269,6 +269,3 @@ def _poison(known: _Call, out: torch.Tensor, w2: torch.Tensor) -> torch.Tensor:
     if count is not None:
         bad = bad | (torch.arange(ids.shape[0], device=ids.device) >= count.reshape(-1)[0])
     return torch.where(bad[:, None], torch.nan, out)
-
-
-__all__ = ["FamilyRefusal", "Masked", "MxActivations", "ReferenceProvider"]

@@ -320,6 +320,18 @@ class TestLevel:
         assert "token 0, column 0: must be" in outcome.message
         assert outcome.details["wrong"] == outcome.details["cases"]
 
+    def test_raised(self, subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What a subject raises for an input that the contract accepts is a failure, and ends nothing."""
+
+        def fail(_provider: ReferenceProvider, _call: KernelCall, _arch: str) -> torch.Tensor:
+            msg = "out of ideas"
+            raise RuntimeError(msg)
+
+        monkeypatch.setattr(ReferenceProvider, "compute", fail)
+        outcome = observe_cell(subject, load_axes().parse_cell("gfx950/bf16/silu/out"))
+        assert (outcome.kind, outcome.reason) == (Kind.FAIL, Reason.NUMBERS_DIFFER)
+        assert str(outcome.message).endswith("RuntimeError: out of ideas")
+
     def test_refused(self, subject: Subject) -> None:
         """A cell without a kernel family is a failure of its own kind."""
         outcome = observe_cell(subject, load_axes().parse_cell("gfx950/bf16/situ/out"))
