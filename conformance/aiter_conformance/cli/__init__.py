@@ -14,9 +14,11 @@ from aiter_conformance import __version__
 from aiter_conformance.cli.doctor import doctor_command
 from aiter_conformance.cli.evidence import evidence_group
 from aiter_conformance.cli.gate import gate_group
+from aiter_conformance.cli.isa import isa_group
 from aiter_conformance.cli.ledger import ledger_group
 from aiter_conformance.cli.matrix import matrix_group
 from aiter_conformance.cli.release import release_group
+from aiter_conformance.cli.trace import trace_group
 from aiter_conformance.errors import HarnessError, InfrastructureError
 
 
@@ -33,9 +35,11 @@ def cli() -> None:
 cli.add_command(doctor_command)
 cli.add_command(evidence_group)
 cli.add_command(gate_group)
+cli.add_command(isa_group)
 cli.add_command(ledger_group)
 cli.add_command(matrix_group)
 cli.add_command(release_group)
+cli.add_command(trace_group)
 
 
 def main() -> None:

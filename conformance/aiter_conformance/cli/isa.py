@@ -1,0 +1,299 @@
+"""``isa disasm|run|sweep``: a release's machine code, read and executed without the hardware.
+
+What needs numba is imported when a command runs, so that the rest of the command works without it.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import numpy as np
+
+from aiter_conformance.axes import load_axes
+from aiter_conformance.cli.matrix import root_option
+from aiter_conformance.cli.output import json_option, print_json, print_table, progress
+from aiter_conformance.errors import InfrastructureError, UsageError
+from aiter_conformance.release.artefact import open_release
+
+if TYPE_CHECKING:
+    from aiter_conformance.isa.codeobject import CodeObject
+    from aiter_conformance.isa.decode import Program
+    from aiter_conformance.isa.execute import Core
+    from aiter_conformance.isa.judge import Case
+    from aiter_conformance.isa.sweep import Result
+    from aiter_conformance.isa.toy import Variant
+
+LOW_SHARE = 0.7
+"""Objects of which less was executed are listed."""
+LISTED = 40
+FAR = 25
+"""Times the limit of a whole output that one element is off when it is named as wrong."""
+
+
+@click.group("isa")
+def isa_group() -> None:
+    """Disassemble, run and judge AITER's code objects in an emulator of CDNA3 and CDNA4."""
+
+
+@isa_group.command()
+@click.argument("object_file", metavar="OBJECT", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@json_option
+def disasm(object_file: Path, as_json: bool) -> int:
+    """Print kernels and instructions of OBJECT, a .co file.
+
+    Exit code 1 if an instruction is not modelled by the emulator; such lines are marked.
+    """
+    from aiter_conformance.isa import codeobject
+    from aiter_conformance.isa.assembly import UnknownInstructionError, parse
+    from aiter_conformance.isa.disasm import Job, disassemble
+
+    code = codeobject.load(object_file.read_bytes())
+    start, size = code.text
+    [lines] = disassemble([Job(code.arch, start, code.image[start : start + size])])
+    unknown: dict[int, str] = {}
+    for address, _, text in lines:
+        if not text:
+            unknown[address] = f"the word is no instruction of {code.arch}"
+            continue
+        try:
+            parse(text, code.arch)
+        except UnknownInstructionError as error:
+            unknown[address] = str(error)
+    if as_json:
+        print_json(
+            {
+                "arch": code.arch,
+                "kernels": [asdict(kernel) for kernel in code.kernels.values()],
+                "instructions": [{"pc": a, "text": t, "unknown": unknown.get(a)} for a, _, t in lines],
+            }
+        )
+        return int(bool(unknown))
+    click.echo(f"{object_file.name}: {code.arch}, {len(lines)} instructions")
+    for kernel in code.kernels.values():
+        click.echo(
+            f"kernel {kernel.name}: starts at pc {kernel.start:#x}, LDS {kernel.lds_bytes} bytes, "
+            f"scratch {kernel.scratch_bytes} bytes a lane, kernarg segment {kernel.kernarg_bytes} bytes"
+        )
+        for argument in kernel.arguments:
+            click.echo(f"    {argument.offset:#05x}  {argument.size:2}  {argument.kind:14} {argument.name}")
+    for address, length, text in lines:
+        words = code.image[address : address + length]
+        encoded = " ".join(f"{int.from_bytes(words[i : i + 4], 'little'):08x}" for i in range(0, length, 4))
+        mark = f"    ; NOT MODELLED: {unknown[address]}" if address in unknown else ""
+        click.echo(f"{address:#8x}  {encoded:<26}  {text}{mark}")
+    if unknown:
+        click.echo(f"{len(unknown)} instructions are not modelled by the emulator", err=True)
+    return int(bool(unknown))
+
+
+@isa_group.command("run")
+@click.argument("release_text", metavar="RELEASE")
+@click.argument("object_text", metavar="OBJECT")
+@click.option(
+    "--shape",
+    "shape_text",
+    metavar="NAME|SIZES",
+    help="A case of the sweep by name, or sizes as tokens=12,experts=4,topk=2,hidden=512,intermediate=256"
+    "[,groups=3][,ksplit=1][,seed=0]; what is left out has these defaults. Without it: every case.",
+)
+@click.option("--gelu", is_flag=True, help="With sizes: ask a stage-1 object for GELU instead of SiLU.")
+@root_option
+@json_option
+def run_command(
+    release_text: str, object_text: str, shape_text: str | None, gelu: bool, root: Path, as_json: bool
+) -> int:
+    """Execute a shipped OBJECT of RELEASE on small inputs and compare it with float64.
+
+    OBJECT is a path in the release, or a part of it that only one object has. Exit code 1 if it is wrong.
+    """
+    from aiter_conformance.isa import fast, judge, sweep, toy
+    from aiter_conformance.isa.codeobject import CodeObject
+
+    with open_release(release_text) as opened:
+        path = sweep.find_object(opened, object_text)
+        content = opened.files.read(path)
+    folder = root / "build" / "isa"
+    core = fast.load(folder)
+    [(_, code, program)] = sweep.load_objects([(path, content)])
+    if not isinstance(code, CodeObject) or program is None:
+        reason = None if isinstance(code, CodeObject) else code.reason
+        raise InfrastructureError(f"{path} must be executable (it is not: {reason}); NOT RUN")
+    kind = toy.variant(code.arch, path)
+    chosen = _cases(kind, shape_text, gelu)
+    observations = [judge.observe(code, program, kind, case, core)[0] for case in chosen]
+    wrong = [seen for seen in observations if not seen.right]
+    if as_json:
+        print_json({"path": path, "arch": code.arch, "observations": [asdict(o) for o in observations]})
+        return int(bool(wrong))
+    click.echo(f"{path}\n{_words(kind)}\n")
+    body = [
+        [
+            o.case,
+            o.shape.replace(",", " "),
+            "right" if o.right else "WRONG",
+            _number(o.error),
+            _number(o.worst_row),
+            str(o.instructions),
+            str(o.over_read),
+        ]
+        for o in observations
+    ]
+    header = ["case", "shape", "result", "error", "worst row", "instructions", "bytes read past an end"]
+    print_table(header, body, wrap=[1])
+    for seen, case in zip(observations, chosen, strict=True):
+        if seen.scaled_to is not None:
+            click.echo(
+                f"\n{seen.case}: right for an intermediate scaled to {seen.scaled_to:g}, not to the largest"
+            )
+        if seen.right:
+            continue
+        what = seen.fault or _where(code, program, kind, case, core)
+        click.echo(f"\n{seen.case}: {what}")
+        again = " --gelu" if case.gelu else ""
+        click.echo(f"  again: aiter-conformance isa run {release_text} {path} --shape {seen.shape}{again}")
+    return int(bool(wrong))
+
+
+def _where(code: CodeObject, program: Program, kind: Variant, case: Case, core: Core) -> str:
+    """Which part of a wrong output is wrong, and its first element, found by running it once more."""
+    from aiter_conformance.isa import judge, launch, toy
+
+    problem = toy.problem(replace(kind, gelu=case.gelu or kind.gelu), case.shape)
+    ran = launch.run(code, program, problem.launch, core=core, slack=judge.SLACK, budget=judge.BUDGET)
+    got = problem.decode(ran.outputs["O"])
+    got = got.reshape(-1, got.shape[-1])
+    expected = problem.expected.reshape(got.shape)
+    size = np.linalg.norm(expected, axis=-1, keepdims=True) / np.sqrt(got.shape[-1])
+    limit = judge.EXACT_LIMIT if case.shape.ksplit else judge.LIMIT
+    wrong = ~(np.abs(got - expected) <= FAR * limit * size)
+    if not wrong.any():
+        return f"no element is off by more than {FAR * limit:.2g} of its row's root mean square, but many are"
+    rows, columns = np.flatnonzero(wrong.any(1)), np.flatnonzero(wrong.any(0))
+    row, column = np.argwhere(wrong)[0]
+    return (
+        f"{wrong.mean():.0%} of the elements are off, in rows {rows[0]} to {rows[-1]} of {len(wrong)} and "
+        f"columns {columns[0]} to {columns[-1]} of {wrong.shape[1]}; the first is [{row}, {column}], which "
+        f"must be {expected[row, column]:.5g} (got {got[row, column]:.5g})"
+    )
+
+
+def _cases(kind: Variant, text: str | None, gelu: bool) -> tuple[Case, ...]:
+    from aiter_conformance.isa import judge, toy
+
+    known = judge.cases(kind)
+    if text is None or "=" not in text:
+        chosen = tuple(case for case in known if text in (None, case.name))
+        if not chosen:
+            names = ", ".join(repr(case.name) for case in known)
+            raise UsageError(f"--shape must be one of {names}, or sizes such as tokens=12 (got {text!r})")
+        return chosen
+    sizes = {}
+    for part in text.split(","):
+        name, _, value = part.partition("=")
+        allowed = [field.name for field in fields(toy.Shape)]
+        if name not in allowed or not value.isdigit():
+            raise UsageError(f"--shape must be NAME=NUMBER of {', '.join(allowed)} (got {part!r})")
+        sizes[name] = int(value)
+    shape = toy.Shape(**{"intermediate": max(kind.tile_n, 256) // kind.tile_n * kind.tile_n, **sizes})
+    return (judge.Case("as given", shape, gelu),)
+
+
+def _words(kind: Variant) -> str:
+    """What the object's name says that it computes."""
+    parts = [
+        kind.arch,
+        "stage 1" if kind.family.name == "STAGE1" else "both stages",
+        f"{kind.scheme} {'gate and up' if kind.gated else 'without gate'}",
+        f"tile {kind.tile_m} x {kind.tile_n}",
+        "router weight before the activation" if kind.weight_in else "",
+        "persistent" if kind.persistent else "",
+        "float16" if kind.half else "bfloat16",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2g}"
+
+
+@isa_group.command("sweep")
+@click.argument("release_text", metavar="RELEASE")
+@click.option(
+    "--arch", "archs", multiple=True, type=click.Choice(list(load_axes().archs)), help="Only this arch."
+)
+@click.option("--family", default="", metavar="TEXT", help="Only objects with this in their path.")
+@click.option("--limit", type=click.IntRange(min=1), help="Only the first so many objects.")
+@click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True, help="Processes.")
+@root_option
+@json_option
+def sweep_command(
+    release_text: str,
+    archs: tuple[str, ...],
+    family: str,
+    limit: int | None,
+    workers: int,
+    root: Path,
+    as_json: bool,
+) -> int:
+    """Judge every MoE object that a manifest of RELEASE names, at shapes that reach its paths.
+
+    Results are kept under build/isa: after an interrupt, the same command goes on where it stopped. Exit code
+    1 if an object is wrong, 3 if none could be executed.
+    """
+    from aiter_conformance.isa import sweep
+
+    with open_release(release_text) as opened, progress() as advance:
+        paths = sweep.named_objects(opened, archs, family)[:limit]
+        results = sweep.sweep(
+            opened,
+            paths,
+            root / "build" / "isa",
+            workers=workers,
+            progress=lambda done, total: advance("code objects, each executed", done, total),
+        )
+        title = f"AITER {opened.version} ({opened.kind.value})"
+    statuses = Counter(result.judgement.status.value for result in results)
+    if as_json:
+        print_json({"release": title, "counts": dict(statuses), "objects": sweep.document(results)})
+    else:
+        click.echo(f"{title}, {len(results)} objects that a MoE manifest names\n")
+        _print_sweep(results)
+    if not statuses["right"] + statuses["wrong"]:
+        raise InfrastructureError("an object must be executable (none was): NOT RUN")
+    return int(bool(statuses["wrong"]))
+
+
+def _print_sweep(results: Sequence[Result]) -> None:
+    counts = Counter((result.arch, result.judgement.status) for result in results)
+    statuses = sorted({status for _, status in counts}, key=list(type(results[0].judgement.status)).index)
+    archs = sorted({result.arch for result in results})
+    body = [[arch, *(str(counts[arch, status]) for status in statuses)] for arch in archs]
+    print_table(["objects", *(status.value for status in statuses)], body, wrap=[])
+    shares = [result.judgement.share for result in results if result.judgement.share is not None]
+    low = [r for r in results if r.judgement.share is not None and r.judgement.share < LOW_SHARE]
+    if shares:
+        click.echo(f"\nmedian share of an object's instructions that ran: {statistics.median(shares):.1%}")
+    _list(f"\n{len(low)} objects of which less than {LOW_SHARE:.0%} ran:", [_low(r) for r in low])
+    for status in statuses[1:] if statuses[0].value == "right" else statuses:
+        chosen = [r for r in results if r.judgement.status is status]
+        _list(f"\n{status.value}:", [f"{r.path}: {r.judgement.reason}" for r in chosen])
+
+
+def _low(result: Result) -> str:
+    return f"{result.judgement.share:.0%} of {result.path}"
+
+
+def _list(title: str, lines: Sequence[str]) -> None:
+    if not lines:
+        return
+    click.echo(title)
+    for line in lines[:LISTED]:
+        click.echo(f"  {line}")
+    if len(lines) > LISTED:
+        click.echo(f"  and {len(lines) - LISTED} more: --json has all")
