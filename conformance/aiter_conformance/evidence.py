@@ -222,8 +222,8 @@ def load(reports: Path) -> list[Loaded]:
     loaded = []
     for file in sorted(reports.rglob("*.json")):
         relative = file.relative_to(reports)
-        if file.name == "facts.json":  # lies beside the evidence, see factfile
-            continue
+        if file.name == "facts.json" or file.name.startswith("models-"):
+            continue  # records of their own that lie beside the evidence: factfile, modelfile
         try:
             raw = file.read_bytes()
             evidence = from_json(raw.decode("utf-8"), relative.as_posix())

@@ -6,10 +6,11 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from aiter_conformance import evidence, factfile, matrix
+from aiter_conformance import evidence, factfile, matrix, modelfile
 from aiter_conformance.axes import load_axes
 from aiter_conformance.documents import write_text
 from aiter_conformance.errors import InfrastructureError, UsageError
+from aiter_conformance.publish import models as models_page
 from aiter_conformance.publish import page, releases
 from aiter_conformance.release.version import version_key
 
@@ -138,6 +139,10 @@ def _published(root: Path) -> dict[str, str]:
         built.append(matrix.build(records, version, old["subject"]))
         files |= {f"{version}/{name}": text for name, text in _files(built[-1]).items()}
     facts = [record for record in factfile.load(place.reports) if record.release.version in versions]
+    models: dict[str, list[modelfile.ModelFile]] = {}
+    for record in modelfile.load(place.reports):
+        models.setdefault(record.release.version, []).append(record)
+    files |= {f"{version}/models.md": models_page.render(found) for version, found in models.items()}
     files["releases.md"] = releases.render(built, factfile.compare(facts))
     return files
 

@@ -8,15 +8,19 @@ from typing import Any
 
 import click
 
-from aiter_conformance import evidence, factfile, store, subjects
+from aiter_conformance import evidence, factfile, modelfile, store, subjects
 from aiter_conformance.axes import ROUTERS, load_axes
 from aiter_conformance.cli.output import json_option, print_json, print_table, progress
+from aiter_conformance.errors import InfrastructureError
 from aiter_conformance.evidence import Level
 from aiter_conformance.matrix import Matrix, Verdict
+from aiter_conformance.models import load_models
 from aiter_conformance.publish.page import why
 from aiter_conformance.publish.tables import ROUTER_WORDS, count_verdicts, level_words, rows
 from aiter_conformance.release.artefact import open_release
+from aiter_conformance.release.version import version_key
 from aiter_conformance.runner import COLLECTED, QUICK, collect, collect_facts, runnable
+from aiter_conformance.trace.board import parse_board
 
 root_option = click.option(
     "--root",
@@ -220,6 +224,40 @@ def show(
         if any(row.state.verdict is shown for row in found):
             click.echo(f"{shown.value:>12}  {shown.meaning}")
     return int(bad)
+
+
+@matrix_group.command()
+@click.option("--model", required=True, help="A model of the catalogue, e.g. deepseek-v3.")
+@click.option("--board", "board_text", required=True, help="Arch, or arch:CUs, e.g. gfx942:304.")
+@click.option("--best", is_flag=True, help="Name only the newest release that is good for it.")
+@root_option
+@json_option
+def query(model: str, board_text: str, best: bool, root: Path, as_json: bool) -> int:
+    """Say which published releases run a model on a board, by the traces that are checked in.
+
+    Exit code 1 if none does, 3 if no release was traced on the board.
+    """
+    load_models().find(model)
+    board = str(parse_board(board_text))
+    files = [f for f in modelfile.load(store.checkout_place(root).reports) if f.board == board]
+    if not files:
+        msg = f"NOT RUN: no published release was traced on {board}; `trace run RELEASE --publish` does so"
+        raise InfrastructureError(msg)
+    files.sort(key=lambda file: version_key(file.release.version), reverse=True)
+    good = [file.release.version for file in files if model in file.good]
+    newest = good[0] if good else None
+    if as_json:
+        traced = [file.release.version for file in files]
+        print_json({"model": model, "board": board, "traced": traced, "good": good, "best": newest})
+    elif best:
+        click.echo(newest or f"none of {len(files)} traced releases")
+    else:
+        for file in files:
+            schemes = {x.scheme for x in file.lines if x.model == model and x.runs == "yes"}
+            said = "runs" if model in file.good else "not in every deployment"
+            where = ", ".join(sorted(schemes)) or "-"
+            click.echo(f"{file.release.version}: {said}; schemes that run somewhere: {where}")
+    return int(not good)
 
 
 @matrix_group.command()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from aiter_conformance import contract
+from aiter_conformance import __version__, contract
 from aiter_conformance.axes import Cell
-from aiter_conformance.models import TOKENS, Deployment, Model, load_models, model_calls
+from aiter_conformance.evidence import ReleaseId
+from aiter_conformance.modelfile import Line, ModelFile
+from aiter_conformance.models import Deployment, Model, load_models, model_calls
 from aiter_conformance.outcome import Kind
 from aiter_conformance.release.artefact import Release
 from aiter_conformance.release.inventory import Inventory, take_inventory
@@ -121,48 +124,30 @@ def report_models(
     return ModelReport(board, rows, refused, group(findings))
 
 
-_HEADER = ("model", "scheme", "divided", "runs", "tuned", "kernels", "what is wrong")
-
-
-def table(report: ModelReport) -> str:
-    """Return a Markdown table: one line a model, scheme and the deployments that fare alike.
-
-    All numbers of tokens are in one line: ``runs`` says yes, or how many of them do.
-    """
-    titles = {name: model.title for name, model in load_models().models.items()}
+def lines(report: ModelReport) -> list[Line]:
+    """Return what a report says, deployments that fare alike in one line."""
     groups: dict[tuple[str, str, Deployment], list[Row]] = {}
     for row in report.rows:
         groups.setdefault((row.model, row.scheme, row.deployment), []).append(row)
-    alike: dict[tuple[str, ...], list[str]] = {}
+    alike: dict[tuple[str, str, tuple[str, str, str, str]], list[str]] = {}
     for (model, scheme, where), rows in groups.items():
-        alike.setdefault((titles[model], scheme, *_fares(rows)), []).append(str(where))
-    lines = [(model, scheme, ", ".join(where), *rest) for (model, scheme, *rest), where in alike.items()]
-    lines += [
-        (titles[model], scheme, "", "refused", "", "", reason)
-        for (model, scheme), reason in report.refused.items()
-    ]
-    return "\n".join(f"| {' | '.join(line)} |" for line in (_HEADER, ("---",) * len(_HEADER), *lines))
+        alike.setdefault((model, scheme, _fares(rows)), []).append(str(where))
+    found = [Line(model, scheme, ", ".join(where), *rest) for (model, scheme, rest), where in alike.items()]
+    found += [Line(m, scheme, "", "refused", "", "", why) for (m, scheme), why in report.refused.items()]
+    return found
 
 
-def page(version: str, reports: Iterable[ModelReport]) -> str:
-    """Return a Markdown page about the catalogue's models with one release, one section a board.
-
-    Args:
-        version: The release's version.
-        reports: What was traced on each board.
-    """
-    unread = "\n".join(f"* {name}: {why}" for name, why in load_models().unread.items())
-    parts = [
-        f"# Public models with AITER {version}",
-        "Traced, not measured: for each model's layer the release's own dispatch was run without a GPU, for "
-        f"{', '.join(str(number) for number in TOKENS)} tokens. *runs* says whether kernels are launched and "
-        "nothing was found against them, or for how many of these numbers of tokens; *tuned* for how many a "
-        "tuned row answers. Whether the kernels' numbers are right, no trace can say. Shapes and their "
-        "sources: `matrices/spec/models.toml`.",
-        *(f"## {report.board}\n\n{table(report)}" for report in reports),
-        f"## Not traced\n\n{unread}",
-    ]
-    return "\n\n".join(parts) + "\n"
+def record(report: ModelReport, release: ReleaseId) -> ModelFile:
+    """Return the record of a report made today."""
+    names = dict.fromkeys(row.model for row in report.rows)
+    return ModelFile(
+        release=release,
+        board=str(report.board),
+        observed=dt.date.today().isoformat(),
+        harness=__version__,
+        good=tuple(name for name in names if report.is_good(name)),
+        lines=tuple(lines(report)),
+    )
 
 
 def _fares(rows: list[Row]) -> tuple[str, str, str, str]:

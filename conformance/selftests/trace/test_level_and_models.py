@@ -6,17 +6,20 @@ from pathlib import Path
 
 import pytest
 
+from aiter_conformance import modelfile
 from aiter_conformance.axes import Cell, load_axes
 from aiter_conformance.errors import UsageError
+from aiter_conformance.evidence import ReleaseId
 from aiter_conformance.levels.trace import observe, observe_tuned
 from aiter_conformance.models import Deployment, load_models, loaded_sizes, model_calls
 from aiter_conformance.outcome import Kind, Reason
+from aiter_conformance.publish import models as models_page
 from aiter_conformance.release import open_release
 from aiter_conformance.release.samples import write_tree
 from aiter_conformance.release.tuned import read_tuned
 from aiter_conformance.trace.board import Board
 from aiter_conformance.trace.findings import FAILING
-from aiter_conformance.trace.model_report import page, report_models, table
+from aiter_conformance.trace.model_report import lines, record, report_models
 from aiter_conformance.trace.run import run_calls
 from aiter_conformance.trace.samples import plant, sound_release
 from aiter_conformance.trace.tuned_calls import tuned_calls
@@ -158,9 +161,14 @@ class TestReportModels:
         assert all(row.runs for row in report.of("qwen3-235b-a22b", "bf16"))
         assert not all(row.runs for row in report.of("qwen3-235b-a22b", "fp8-block"))
         assert "gelu_tanh" in report.refused["gemma-4-26b-a4b", "bf16"]
-        lines = table(report).splitlines()
-        assert any("fp8-block" in line and "split-k-too-fine (M 1)" in line for line in lines)
-        assert any("Gemma 4" in line and "refused" in line for line in lines)
-        text = page(release.version, [report])
+        found = lines(report)
+        assert any(x.scheme == "fp8-block" and "split-k-too-fine (M 1)" in x.wrong for x in found)
+        assert any(x.model == "gemma-4-26b-a4b" and x.runs == "refused" for x in found)
+        made = record(report, ReleaseId("0.1.99", "sha256:" + "0" * 64, "tree"))
+        assert set(made.good) == {"mixtral-8x7b", "qwen3-235b-a22b"}  # the latter in bf16
+        assert modelfile.write(made, tmp_path).name == f"models-{str(BOARD).replace(':', '-')}.json"
+        assert modelfile.load(tmp_path) == [made]
+        text = models_page.render([made])
         assert "# Public models with AITER 0.1.99" in text
+        assert "split-k-too-fine (M 1)" in text
         assert "minimax-m3" in text
