@@ -15,7 +15,8 @@ from aiter_conformance.golden import observe
 from aiter_conformance.numerics.verdict import ROW_ERROR, bucket
 from aiter_conformance.outcome import Kind, Outcome, Reason
 from aiter_conformance.protocols import Subject
-from aiter_conformance.providers.reference import FamilyRefusal, MxActivations, ReferenceProvider
+from aiter_conformance.providers.reference import MxActivations, ReferenceProvider
+from aiter_conformance.providers.reference_families import FamilyRefusal
 
 # MXFP4 kernels for SiTU take their activations' type from the environment, not from the call (SPEC 7).
 _SITU_ACTIVATIONS: dict[str, MxActivations] = {"mxfp4-w4a16": "bf16", "mxfp4-w4a4": "fp4"}

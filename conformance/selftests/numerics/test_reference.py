@@ -34,9 +34,10 @@ from aiter_conformance.numerics.verdict import judge  # noqa: E402
 from aiter_conformance.outcome import Kind, Reason  # noqa: E402
 from aiter_conformance.protocols import KernelCall, Provider, Subject  # noqa: E402
 from aiter_conformance.providers import reference_tensors as rt  # noqa: E402
-from aiter_conformance.providers.reference import FamilyRefusal, ReferenceProvider  # noqa: E402
+from aiter_conformance.providers.reference import ReferenceProvider  # noqa: E402
 from aiter_conformance.providers.reference_families import (  # noqa: E402
     KERNEL_FAMILIES,
+    FamilyRefusal,
     Masked,
     choose_family,
 )
