@@ -144,7 +144,7 @@ def _trace(
         seen = trace.observe(
             release, board, load_axes().cells(), cache, inventory=contents.inventory, tuned=contents.tuned
         )
-        findings = [Finding(cause.code.value, "dispatch", cause.message) for cause in seen.causes]
+        findings = [Finding(cause.code.value, str(board), cause.message) for cause in seen.causes]
         records.append(
             _record(
                 Level.TRACE, str(board), seen.outcomes, subject=subject, release=release, findings=findings

@@ -166,6 +166,14 @@ class TestPage:
         assert "| wrong-arch | hsa/gfx950/a.csv:3 | It is for gfx942. | new |" in page.render(matrix, AXES)
         assert "None: sources" in page.render(replace(matrix, findings=()), AXES)
 
+    def test_what_is_wrong_in_the_same_words_is_one_row(self, matrix: Matrix) -> None:
+        """A finding on two boards is one row that names both."""
+        findings = tuple(
+            KnownFinding("no-kernel", board, "none", None) for board in ("gfx942:80", "gfx942:304")
+        )
+        text = page.render(replace(matrix, findings=findings), AXES)
+        assert "| no-kernel | gfx942:80, gfx942:304 | none | new |" in text
+
     def test_tables_are_well_formed(self, matrix: Matrix) -> None:
         """Every line of a table has as many cells as its header."""
         for block in re.findall(r"(?:^\|.*\n?)+", page.render(matrix, AXES), flags=re.MULTILINE):

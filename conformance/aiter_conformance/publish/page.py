@@ -154,7 +154,12 @@ def _peer(matrix: Matrix, axes: Axes, name: str) -> dict[str, Any]:
 
 
 def _findings(matrix: Matrix) -> str:
-    body = [[f.code, f.path, f.message, f.known or "new"] for f in matrix.findings]
+    # A dispatch goes wrong in the same words on several boards.
+    where: dict[tuple[str, str, str], list[str]] = {}
+    for finding in matrix.findings:
+        said = (finding.code, finding.message, finding.known or "new")
+        where.setdefault(said, []).append(finding.path)
+    body = [[code, ", ".join(places), what, known] for (code, what, known), places in where.items()]
     return table(["code", "where", "what", "in the ledger"], body) if body else ""
 
 
