@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 LOW_SHARE = 0.7
 """Objects of which less was executed are listed."""
 LISTED = 40
+MOST = 4096
 FAR = 25
 """Times the limit of a whole output that one element is off when it is named as wrong."""
 
@@ -99,7 +100,7 @@ def disasm(object_file: Path, as_json: bool) -> int:
     "--shape",
     "shape_text",
     metavar="NAME|SIZES",
-    help="A case of the sweep by name, or sizes as tokens=12,experts=4,topk=2,hidden=512,intermediate=256"
+    help="A case of the sweep by name, or sizes as tokens=12,experts=4,topk=2,hidden=512[,intermediate=256]"
     "[,groups=3][,ksplit=1][,seed=0]; what is left out has these defaults. Without it: every case.",
 )
 @click.option("--gelu", is_flag=True, help="With sizes: ask a stage-1 object for GELU instead of SiLU.")
@@ -200,7 +201,19 @@ def _cases(kind: Variant, text: str | None, gelu: bool) -> tuple[Case, ...]:
         if name not in allowed or not value.isdigit():
             raise UsageError(f"--shape must be NAME=NUMBER of {', '.join(allowed)} (got {part!r})")
         sizes[name] = int(value)
-    shape = toy.Shape(**{"intermediate": max(kind.tile_n, 256) // kind.tile_n * kind.tile_n, **sizes})
+    shape = toy.Shape(**{"intermediate": kind.tile_n, **sizes})
+    for name, step in (
+        ("hidden", 128),
+        ("intermediate", kind.tile_n),
+        ("tokens", 1),
+        ("topk", 1),
+        ("groups", 1),
+    ):
+        value = getattr(shape, name)
+        if value < step or value % step:
+            raise UsageError(f"{name} must be a positive multiple of {step} (got {value})")
+    if shape.topk > shape.experts or shape.experts > MOST or shape.tokens > MOST or shape.ksplit > 4:
+        raise UsageError(f"topk must be at most experts, experts and tokens {MOST}, ksplit 4 (got {text})")
     return (judge.Case("as given", shape, gelu),)
 
 
