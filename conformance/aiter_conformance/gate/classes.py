@@ -24,8 +24,8 @@ class ChangeClass(StrEnum):
     """What a change is called; the order is that of the page, what weighs most first."""
 
     REGRESSED = "regressed"
-    LOST = "lost"
     API_CHANGED = "api-changed"
+    LOST = "lost"
     UNKNOWN = "unknown"
     FIXED = "fixed"
     NEW = "new"

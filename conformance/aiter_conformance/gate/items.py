@@ -32,12 +32,13 @@ _ANCHOR_RESTS_ON: Final = {
 # Columns of tuned tables that were measured, or are remarks: they steer nothing.
 _MEASURED: Final = frozenset({"us", "us1", "us2", "err1", "err2", "tflops", "bw", "_tag"})
 _LINE: Final = re.compile(r"(?<=:)\d+\b|\bline \d+\b")
-# Findings that say that a file is of no use at all.
+# Findings that say that a file, or a row of it, cannot be used.
 _SPOILS_FILE: Final = frozenset(
     {
         FindingCode.SOURCE_UNREADABLE,
         FindingCode.MANIFEST_UNREADABLE,
         FindingCode.TABLE_UNREADABLE,
+        FindingCode.MALFORMED_ROW,
         FindingCode.UNREADABLE_OBJECT,
         FindingCode.WRONG_ARCH,
     }
@@ -265,14 +266,12 @@ def _anchors(contents: Contents, attributed: set[Fault]) -> Iterator[Item]:
 def _tuned(contents: Contents, attributed: set[Fault]) -> Iterator[Item]:
     by_place = _by_place(contents.tuned.findings)
     seen: set[str] = set()
-    for row in contents.tuned.rows:
+    for row in sorted(contents.tuned.rows, key=lambda row: not row.sound):
         faults = by_place.get((row.path, row.line), [])
         attributed.update(faults)
         group = tuned_group(row.key, fallback=row.fallback)
         key = f"{group} M={row.key.token}"
-        if (
-            key in seen
-        ):  # the first row of a key is the one that counts; that there are two is a finding of its own
+        if key in seen:  # the first good row counts; what is wrong with another is a finding of its own
             if faults:
                 yield from _loose_findings(faults)
             continue
@@ -302,9 +301,8 @@ def tuned_group(key: TunedKey, *, fallback: bool) -> str:
     board = f"{key.gfx or 'no arch'} {key.cu_num} CUs"
     board += " where FlyDSL is not installed," if fallback else ","
     a, w = short_dtype(key.q_dtype_a), short_dtype(key.q_dtype_w)
-    flavour = f" {key.q_dtype_w}" if w == "fp8" else ""
     parts = [
-        f"{board} {key.q_type} {a}x{w}{flavour} {key.act_type}",
+        f"{board} {key.q_type} {a}x{w} {key.act_type}",
         f"H{key.model_dim} I{key.inter_dim} E{key.expert} k{key.topk}",
     ]
     parts += [] if key.use_g1u1 else ["g1u0"]
