@@ -1,0 +1,158 @@
+"""``gate run``: exit codes, what it keeps, and what it says of bad input."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from aiter_conformance import cli
+from aiter_conformance.release.samples import write_tree, write_wheel
+
+Files = dict[str, bytes]
+MOE = "aiter/fused_moe.py"
+
+
+class Result(NamedTuple):
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run ``gate run`` with some arguments in an empty folder, as its entry point does."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    def run(*arguments: object) -> Result:
+        monkeypatch.setattr(sys, "argv", ["aiter-conformance", "gate", "run", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        captured = capsys.readouterr()
+        code = ended.value.code
+        return Result(0 if code is None else int(code), captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def good(tmp_path: Path, release_files: Files) -> Path:
+    """The good release as a wheel."""
+    return write_wheel(tmp_path, release_files, "0.1.18")
+
+
+@pytest.fixture
+def unguarded(tmp_path: Path, release_files: Files) -> Path:
+    """A release without the split-k guard, as a tree."""
+    files = release_files | {MOE: release_files[MOE].replace(b" and k_batch >= 2", b"")}
+    return write_tree(tmp_path / "unguarded", files)
+
+
+class TestExitCodes:
+    """0 good, 1 something fails, 2 wrong usage, 3 nothing could be tested."""
+
+    def test_the_same_and_another(self, run: Run, good: Path, unguarded: Path) -> None:
+        """A release against itself passes; one without its guard fails, and is named; back again is a fix."""
+        same = run(good, good)
+        assert (same.code, same.out.splitlines()[1]) == (0, "PASS (exit 0): all same")
+        there, back = run(good, unguarded), run(unguarded, good)
+        assert (there.code, back.code) == (1, 0)
+        assert "regressed      anchor:block-fp8-split-k-guard" in there.out
+        assert "fixed          anchor:block-fp8-split-k-guard" in back.out
+
+    def test_reproduce(self, run: Run, good: Path, unguarded: Path) -> None:
+        """The command under ``reproduce``, with the releases' own places, ends as the whole did."""
+        words = ["--only", "anchor:block-fp8-split-k-guard"]
+        alone = run(good, unguarded, *words)
+        assert (alone.code, alone.out.count("regressed  ")) == (1, 1)
+        assert f"unguarded --only '{words[1]}'" in run(good, unguarded).out
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            (["{good}", "nowhere"], "a release must be `installed`, a wheel file"),
+            (["{good}"], "Missing argument 'NEW'"),
+            (["{good}", "{good}", "--board", "gfx90a"], "--board must be an arch"),
+            (["{good}", "{good}", "--fail-on", "worse"], "--fail-on must be some of regressed"),
+            (["{good}", "{good}", "--fail-on", "same"], "--fail-on must be some of regressed"),
+            (["{good}", "{good}", "--level", "hearsay"], "'hearsay' is not one of"),
+            (["{good}", "{good}", "--level", "declared"], "--level must name one that looks at a release"),
+            (["{good}", "{good}", "--only", "anchor:x"], "--only must be the id of a cause"),
+            (["{good}", "{good}", "--evidence", "nowhere"], "does not exist"),
+        ],
+    )
+    def test_wrong_usage(self, run: Run, good: Path, arguments: list[str], said: str) -> None:
+        """Code 2, and one sentence that says what was expected."""
+        result = run(*(text.format(good=good) for text in arguments))
+        assert (result.code, result.out) == (2, "")
+        assert said in result.err
+
+    def test_a_damaged_release(self, run: Run, good: Path, tmp_path: Path) -> None:
+        """Code 3: nothing is said about a release that cannot be read."""
+        damaged = tmp_path / "amd_aiter-0.1.19-py3-none-any.whl"
+        damaged.write_bytes(good.read_bytes()[:-300])
+        result = run(good, damaged)
+        assert (result.code, result.out) == (3, "")
+        assert "error: " in result.err
+
+    def test_damaged_evidence(self, run: Run, good: Path, tmp_path: Path) -> None:
+        """Code 3: evidence that is brought along and cannot be read is no evidence."""
+        (tmp_path / "more").mkdir()
+        (tmp_path / "more" / "record.json").write_text("{", encoding="utf-8")
+        result = run(good, good, "--evidence", tmp_path / "more")
+        assert (result.code, result.out) == (3, "")
+        assert "record.json must be JSON" in result.err
+
+
+class TestKept:
+    """Observations are kept under build/gate, by content."""
+
+    def test_a_second_run_reads_what_was_kept(
+        self, run: Run, good: Path, unguarded: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It prints the same without observing, and a changed release is observed again."""
+        first = run(good, unguarded)
+        kept = sorted(Path("build/gate").glob("*.json"))
+
+        def refuse(*_: object) -> None:
+            raise AssertionError
+
+        with monkeypatch.context() as patched:
+            patched.setattr("aiter_conformance.gate.side.read_contents", refuse)
+            again = run(good, unguarded)
+        assert (first.out, len(kept)) == (again.out, 2)
+        (unguarded / MOE).write_text("def fused_moe(): pass\n", encoding="utf-8")
+        assert run(good, unguarded).out != first.out
+
+    def test_what_the_identity_leaves_out_counts_too(self, run: Run, unguarded: Path) -> None:
+        """The FlyDSL pin lies in a packaging file, and is seen to change all the same."""
+        (unguarded / "requirements.txt").write_text("flydsl==0.2.4\n", encoding="utf-8")
+        old = run(unguarded, unguarded)
+        assert old.code == 0
+        (unguarded / "requirements.txt").write_text("flydsl==0.3.0\n", encoding="utf-8")
+        run(unguarded, unguarded)
+        assert len(list(Path("build/gate").glob("*.json"))) == 2
+
+    def test_damaged_files_are_made_again(self, run: Run, good: Path, unguarded: Path) -> None:
+        """Whatever stands in the place of an observation, the answer is the same."""
+        first = run(good, unguarded)
+        for kept, content in zip(sorted(Path("build/gate").glob("*.json")), ("{", "[]"), strict=True):
+            kept.write_text(content, encoding="utf-8")
+        assert run(good, unguarded) == first
+
+    def test_no_machine_path_is_printed(self, run: Run, good: Path, unguarded: Path) -> None:
+        """In no form does the folder of a release show."""
+        for form in ("--json", "--markdown", "--summary", "--junit", "--propose-ledger"):
+            result = run(good, unguarded, form)
+            assert (result.code, str(good.parent) in result.out) == (1, False)
+        assert json.loads(run(good, unguarded, "--json").out)["old"]["label"] == good.name

@@ -1,0 +1,196 @@
+"""Cells with more evidence, ledger entries, boards, downgrades: what the planted releases do not reach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from aiter_conformance.axes import Cell
+from aiter_conformance.errors import UsageError
+from aiter_conformance.evidence import Evidence, Level
+from aiter_conformance.gate.classes import FAILING, ChangeClass
+from aiter_conformance.gate.report import Report, compare
+from aiter_conformance.gate.side import Side
+from aiter_conformance.ledger import Entry, parse_ledger
+from aiter_conformance.outcome import Kind, Outcome, Reason
+
+Files = dict[str, bytes]
+Gate = Callable[..., Report]
+CELL = Cell("gfx942", "fp8-channel", "silu", "out")
+MOE = "aiter/fused_moe.py"
+GUARD = " and k_batch >= 2"
+
+
+def traced(side: Side, outcome: Outcome, level: Level = Level.TRACE) -> Side:
+    """Return a side with the outcome of a cell at one more level."""
+    record = Evidence(level, "gfx942:304", None, side.release, "2026-01-01", "0", {}, {CELL: outcome})
+    return side.with_records([record])
+
+
+def kernels(**buckets: str) -> dict[str, Any]:
+    """Return details as level trace gives them: what is launched for each token bucket."""
+    return {"inputs": {"plain": buckets}, "kernels": {"asm": 1}, "tuned": "1/1"}
+
+
+@pytest.fixture
+def sides(subject: Any) -> Callable[..., Report]:
+    """Compare two sides."""
+
+    def sides(old: Side, new: Side) -> Report:
+        name = f"{subject.name}@{subject.version}"
+        return compare(old, new, labels=("old", "new"), subject=name, ledger=(), fail_on=FAILING)
+
+    return sides
+
+
+class TestTrace:
+    """Evidence of level trace on both sides."""
+
+    def test_the_same(self, good_side: Side, sides: Gate) -> None:
+        """The same kernels are no change."""
+        one = traced(good_side, Outcome(Kind.PASS, details=kernels(M16="asm 32x128")))
+        report = sides(one, one)
+        assert (report.causes, report.exit_code, report.levels[-1]) == ((), 0, "trace")
+
+    def test_a_kernel_that_moved_alone(self, good_side: Side, sides: Gate) -> None:
+        """Another kernel for one token bucket is named, and is no regression."""
+        old = traced(good_side, Outcome(Kind.PASS, details=kernels(M16="asm 32x128", M64="asm 32x128")))
+        new = traced(good_side, Outcome(Kind.PASS, details=kernels(M16="asm 32x128", M64="asm 32x256")))
+        report = sides(old, new)
+        (cause,) = report.causes
+        assert (cause.id, cause.change, report.exit_code) == (f"cell:{CELL}", "kernel-changed", 0)
+
+    def test_a_kernel_that_is_wrong(self, good_side: Side, sides: Gate) -> None:
+        """A cell whose trace fails now is a regression, with both sides' kernels."""
+        failed = Outcome(
+            Kind.FAIL,
+            Reason.WRONG_ACTIVATION,
+            "It does Gelu.",
+            kernels(M16="asm gelu; wrong: wrong-activation"),
+        )
+        old = traced(good_side, Outcome(Kind.PASS, details=kernels(M16="asm silu")))
+        report = sides(old, traced(good_side, failed))
+        (cause,) = report.failing
+        assert (cause.id, cause.change, report.exit_code) == (f"cell:{CELL}", "regressed", 1)
+        assert "asm silu" in (cause.changes[0].before or cause.changes[0].item).note
+        assert "wrong-activation" in cause.changes[0].item.note
+
+    def test_a_trace_that_could_not_run(self, good_side: Side, sides: Gate) -> None:
+        """Infrastructure is no result: exit code 3, and it is said."""
+        broken = Outcome(Kind.NOT_RUN, Reason.INFRASTRUCTURE, "the release cannot be imported")
+        report = sides(traced(good_side, Outcome(Kind.PASS)), traced(good_side, broken))
+        assert report.exit_code == 3
+        assert report.not_run == ("trace on gfx942:304: the release cannot be imported",)
+
+    def test_evidence_that_only_one_side_has(self, good_side: Side, sides: Gate) -> None:
+        """Hardware evidence of the old release alone is knowledge that the new one has not."""
+        report = sides(traced(good_side, Outcome(Kind.PASS), Level.HARDWARE), good_side)
+        (cause,) = report.failing
+        assert (cause.id, cause.change) == (f"cell:{CELL}", "lost")
+
+    def test_evidence_of_another_release_is_left_aside(self, good_side: Side) -> None:
+        """A record about other content does not count."""
+        other = replace(good_side.release, identity="sha256:" + "0" * 64)
+        record = Evidence(
+            Level.TRACE, "gfx942:304", None, other, "2026-01-01", "0", {}, {CELL: Outcome(Kind.PASS)}
+        )
+        assert good_side.with_records([record]) == good_side
+
+
+def entry(**changes: str) -> tuple[Entry, ...]:
+    """Return a ledger that explains the guard's loss."""
+    fields = {
+        "id": '"guard"', "title": '"The guard is gone"', "upstream": '"ROCm/aiter#3997"',
+        "effect": '"expected-fail"', "reason": '"anchor-changed"', "paths": f'["{MOE}"]',
+        "about": '"block-fp8-split-k-guard"', "releases": '[{ from = "0.1.18.post1" }]',
+    } | changes  # fmt: skip
+    return parse_ledger("[[entry]]\n" + "\n".join(f"{name} = {value}" for name, value in fields.items()))
+
+
+class TestLedger:
+    """A known finding does not fail, and nothing else is excused by it."""
+
+    @pytest.fixture
+    def unguarded(self, release_files: Files) -> Files:
+        """The good release without the guard."""
+        return release_files | {MOE: release_files[MOE].replace(GUARD.encode(), b"")}
+
+    def test_it_explains(self, unguarded: Files, gate: Gate) -> None:
+        """The cause is named with its entry, and the exit code is 0."""
+        report = gate(unguarded, ledger=entry())
+        (cause,) = report.causes
+        assert (cause.covered, report.exit_code) == ("ledger: guard (ROCm/aiter#3997)", 0)
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"releases": '[{ from = "0.1.19" }]'},
+            {"about": '"another-anchor"'},
+            {"reason": '"import-unresolved"'},
+            {"until": '"0.1.18.post1"'},
+        ],
+        ids=["another release", "another anchor", "another reason", "expired"],
+    )
+    def test_it_explains_nothing_else(self, unguarded: Files, gate: Gate, changes: dict[str, str]) -> None:
+        """An entry about something else excuses nothing."""
+        report = gate(unguarded, ledger=entry(**changes))
+        assert (len(report.failing), report.exit_code) == (1, 1)
+
+    def test_another_cause_still_fails(self, unguarded: Files, gate: Gate) -> None:
+        """Beside a known finding, a new one fails."""
+        files = unguarded | {MOE: unguarded[MOE].replace(b"str(activation)", b"activation")}
+        report = gate(files, ledger=entry())
+        assert [cause.id for cause in report.failing] == ["anchor:tuned-key-activation"]
+
+
+class TestOptions:
+    """Classes that fail, boards, and the direction."""
+
+    def test_fail_on(self, release_files: Files, gate: Gate) -> None:
+        """What is not among the classes that fail is named and does not fail."""
+        files = release_files | {"aiter/configs/tuned_fmoe.csv": b""}
+        assert gate(files).exit_code == 1
+        report = gate(files, fail_on=[ChangeClass.REGRESSED])
+        assert ({cause.change.value for cause in report.causes}, report.exit_code) == ({"lost"}, 0)
+
+    @pytest.mark.parametrize(
+        ("board", "failing"), [("gfx942", 1), ("gfx942:304", 1), ("gfx942:80", 0), ("gfx950", 0), (None, 1)]
+    )
+    def test_board(self, release_files: Files, gate: Gate, board: str | None, failing: int) -> None:
+        """Only what is about the board counts."""
+        tuned = release_files["aiter/configs/tuned_fmoe.csv"]
+        kept = b"\n".join(line for line in tuned.split(b"\n") if not line.startswith(b"gfx942"))
+        report = gate(release_files | {"aiter/configs/tuned_fmoe.csv": kept}, board=board)
+        assert (len(report.failing), report.exit_code) == (failing, failing)
+
+    @pytest.mark.parametrize("board", ["gfx90a", "gfx942:256", "gfx942:", ""])
+    def test_a_board_that_there_is_not(self, release_files: Files, gate: Gate, board: str) -> None:
+        """The message names the boards that there are."""
+        with pytest.raises(UsageError, match=r"must be an arch, or one of gfx942:304, .* \(got"):
+            gate(release_files, board=board)
+
+    def test_there_and_back(
+        self,
+        release_files: Files,
+        good_side: Side,
+        side: Callable[[Mapping[str, bytes], str], Side],
+        sides: Gate,
+    ) -> None:
+        """A downgrade is a question like any other: what was fixed is what regresses."""
+        unguarded = release_files | {MOE: release_files[MOE].replace(GUARD.encode(), b"")}
+        worse = side(unguarded, "0.1.18.post1")
+        there, back = sides(good_side, worse), sides(worse, good_side)
+        changes = [[(c.id, c.change.value) for c in report.causes] for report in (there, back)]
+        assert changes == [
+            [("anchor:block-fp8-split-k-guard", "regressed")],
+            [("anchor:block-fp8-split-k-guard", "fixed")],
+        ]
+        assert (there.exit_code, back.exit_code) == (1, 0)
+
+    def test_environments_that_differ(self, good_side: Side, sides: Gate) -> None:
+        """A difference between the two observations is stated."""
+        other = replace(good_side, environment=good_side.environment | {"AITER_X": "1"})
+        assert ("AITER_X", None, "1") in sides(good_side, other).environment

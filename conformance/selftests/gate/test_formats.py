@@ -1,0 +1,207 @@
+"""What the gate prints: the page of text, Markdown, a summary, JUnit, JSON and stubs for the ledger."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+
+import pytest
+
+from aiter_conformance import documents
+from aiter_conformance.errors import InfrastructureError, UsageError
+from aiter_conformance.gate import formats, page
+from aiter_conformance.gate.report import Report
+from aiter_conformance.ledger import parse_ledger
+
+Files = dict[str, bytes]
+Gate = Callable[..., Report]
+MOE, TUNED = "aiter/fused_moe.py", "aiter/configs/tuned_fmoe.csv"
+
+
+@pytest.fixture(scope="module")
+def report(release_files: Files, gate: Gate) -> Report:
+    """A release without the guard, with a renamed parameter, other times and one tuned row more."""
+    moe = (
+        release_files[MOE].replace(b" and k_batch >= 2", b"").replace(b"gate_mode=Gate", b"gate_layout=Gate")
+    )
+    tuned = release_files[TUNED].replace(b"gfx942,304,1024,", b"gfx942,304,2048,")
+    return gate(release_files | {MOE: moe, TUNED: tuned})
+
+
+@pytest.fixture(scope="module")
+def same(release_files: Files, gate: Gate) -> Report:
+    """A release against itself."""
+    return gate(release_files)
+
+
+class TestPage:
+    """`page.render`."""
+
+    def test_the_decision_comes_first(self, report: Report, same: Report) -> None:
+        """The second line is the decision, with the exit code."""
+        assert page.render(report).splitlines()[1] == "FAIL (exit 1): 3 causes fail"
+        assert page.render(same).splitlines()[1] == "PASS (exit 0): all same"
+
+    def test_a_cause_with_both_sides_and_what_follows(self, report: Report) -> None:
+        """A renamed parameter: before, now, the cells it breaks, one of them in full, and a command."""
+        text = page.render(report)
+        start = text.index("api-changed    parameter:fused_moe: gate_mode")
+        shown = " ".join(text[start : text.index("reproduce:", start) + 200].split())
+        assert "before: default GateMode.SEPARATED.value (between swiglu_limit and the end)" in shown
+        assert "now: renamed to fused_moe(gate_layout), default GateMode.SEPARATED.value" in shown
+        assert "gfx950/mxfp4-w4a16/{silu,swigluoai,swigluoai_uninterleave}/out" in shown
+        assert "the argument gate_mode of fused_moe" in shown
+        assert "reproduce: aiter-conformance gate run old new --only 'parameter:fused_moe'" in shown
+
+    def test_a_tuned_row_with_where_it_was(self, report: Report) -> None:
+        """A lost row names board, shape, bucket and the line that it had."""
+        text = page.render(report)
+        assert "lost           tuned rows for gfx942 304 CUs: 1 row of 1 shape" in text
+        assert "per_Token fp8xfp8 Silu H4096 I512 E64 k8: M=1024" in text
+        assert re.search(r"was aiter/configs/tuned_fmoe.csv:\d, now no row", text)
+
+    def test_one_cause_in_full(self, report: Report) -> None:
+        """Each command under ``reproduce`` shows its cause, and no other."""
+        for cause in report.failing:
+            alone = report.only(cause.id)
+            text = page.render(alone, full=True)
+            assert alone.causes != report.causes
+            assert all(change.id in text for change in (*cause.changes, *cause.consequences))
+
+    def test_a_cause_that_there_is_not(self, report: Report) -> None:
+        """The message names some that there are."""
+        with pytest.raises(UsageError, match=r"must be the id of a cause.*anchor:.*\(got 'anchor:none'\)"):
+            report.only("anchor:none")
+
+    def test_it_is_short(self, release_files: Files, gate: Gate) -> None:
+        """However much changes, the page has at most 150 lines and says that it left something out."""
+        rows = release_files[TUNED].decode().splitlines()
+        many = "\n".join(
+            [rows[0], *(row.replace(",4096,", f",{4096 + n},") for n in range(99) for row in rows[1:])]
+        )
+        modules = "".join(f"def f{n}():\n    from aiter.gone{n} import x\n" for n in range(99))
+        moe = (
+            release_files[MOE]
+            + modules.encode()
+            + b"def g():\n"
+            + b"".join(f"    f{n}()\n".encode() for n in range(99))
+        )
+        text = page.render(gate(release_files | {TUNED: many.encode(), MOE: moe}))
+        assert len(text.splitlines()) <= page.LINES
+        assert "--json has them" in text
+        assert text.splitlines()[-1].startswith("One cause in full: aiter-conformance gate run old new")
+
+
+class TestCompressCells:
+    """`page.compress_cells`."""
+
+    def test_axes_are_joined(self) -> None:
+        """Cells alike but for one axis are one text; others stay apart."""
+        cells = [
+            "gfx942/bf16/silu/out",
+            "gfx942/bf16/gelu/out",
+            "gfx950/bf16/silu/out",
+            "gfx950/bf16/gelu/out",
+        ]
+        assert page.compress_cells(cells) == ["{gfx942,gfx950}/bf16/{silu,gelu}/out"]
+        assert page.compress_cells([*cells[:1], "gfx950/fp8-block/gelu/in"]) == [
+            "gfx942/bf16/silu/out",
+            "gfx950/fp8-block/gelu/in",
+        ]
+
+    def test_nothing_is_lost(self, report: Report) -> None:
+        """Taken apart again, the texts are the cells."""
+        cells = sorted(c.item.key for cause in report.causes for c in cause.consequences if "/" in c.item.key)
+        found = []
+        for text in page.compress_cells(cells):
+            parts = [part.strip("{}").split(",") for part in text.split("/")]
+            found += [
+                f"{a}/{s}/{c}/{r}" for a in parts[0] for s in parts[1] for c in parts[2] for r in parts[3]
+            ]
+        assert sorted(found) == cells
+
+
+class TestJson:
+    """`Report.to_json`."""
+
+    def test_it_obeys_its_schema(self, report: Report, same: Report) -> None:
+        """The document is what the schema asks for, and says what the page says."""
+        for one in (report, same):
+            data = documents.parse(one.to_json(), schema="gate", source="the report")
+            assert data["exit_code"] == one.exit_code
+            assert [cause["id"] for cause in data["causes"]] == [cause.id for cause in one.causes]
+
+    def test_the_schema_refuses_another(self, report: Report) -> None:
+        """A class that there is not, and a missing side, are refused."""
+        data = json.loads(report.to_json())
+        for path, value in (("class", "worse"), ("changes", [])):
+            broken = json.loads(report.to_json())
+            broken["causes"][0][path] = value
+            with pytest.raises(InfrastructureError, match="must obey the schema 'gate'"):
+                documents.parse(json.dumps(broken), schema="gate", source="the report")
+        documents.parse(json.dumps(data), schema="gate", source="the report")
+
+
+class TestMarkdown:
+    """`formats.to_markdown` and `formats.to_summary`."""
+
+    def test_pull_request(self, report: Report) -> None:
+        """The decision, a row for each failing cause, and the page of text folded."""
+        text = formats.to_markdown(report)
+        assert text.startswith("## AITER 0.1.18 -> 0.1.18.post1: FAIL (exit 1): 3 causes fail\n")
+        for cause in report.failing:
+            assert f"| {cause.change.value} | `{cause.id}` |" in text
+        assert f"```text\n{page.render(report)}```" in text
+
+    def test_summary(self, report: Report, same: Report) -> None:
+        """Short: the decision and what fails, or that nothing does."""
+        assert formats.to_summary(report).count("| regressed |") == 1
+        assert "Nothing fails." in formats.to_summary(same)
+        assert len(formats.to_summary(report)) < len(formats.to_markdown(report))
+
+
+class TestJunit:
+    """`formats.to_junit`."""
+
+    def test_counts_and_failures(self, report: Report) -> None:
+        """One case for each cause and one for the observations; what fails is a failure with its command."""
+        suite = ET.fromstring(formats.to_junit(report))[0]  # noqa: S314 -- our own text
+        failures = suite.findall("testcase/failure")
+        assert (suite.get("tests"), suite.get("failures")) == (str(len(report.causes) + 1), "3")
+        assert len(failures) == 3
+        assert all("reproduce: aiter-conformance gate run old new --only" in (f.text or "") for f in failures)
+
+    def test_nothing_changed(self, same: Report) -> None:
+        """Still one case, which passed: an empty suite would look as if nothing had been tried."""
+        suite = ET.fromstring(formats.to_junit(same))[0]  # noqa: S314 -- our own text
+        assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("1", "0", "0")
+
+
+class TestProposeLedger:
+    """`formats.propose_ledger`."""
+
+    def test_a_stub_must_be_completed(self, report: Report) -> None:
+        """As it is printed the ledger refuses it; completed, it explains the finding that it is about."""
+        text = formats.propose_ledger(report)
+        with pytest.raises(InfrastructureError, match="must be a text"):
+            parse_ledger(text)
+        completed = text.replace('title = ""', 'title = "The guard is gone"')
+        completed = completed.replace('upstream = ""', 'upstream = "ROCm/aiter#3997"')
+        (stub,) = parse_ledger(completed)
+        assert (stub.reason, stub.paths, stub.about) == ("anchor-changed", (MOE,), "block-fp8-split-k-guard")
+
+    def test_it_explains_once_completed(self, report: Report, release_files: Files, gate: Gate) -> None:
+        """With the completed stub as the ledger, the same change does not fail any more."""
+        text = formats.propose_ledger(report).replace('title = ""', 'title = "t"')
+        ledger = parse_ledger(text.replace('upstream = ""', 'upstream = "ROCm/aiter#3997"'))
+        moe = release_files[MOE].replace(b" and k_batch >= 2", b"")
+        assert gate(release_files | {MOE: moe}, ledger=ledger).exit_code == 0
+
+    def test_what_no_entry_can_explain(self, report: Report) -> None:
+        """It is said, and no stub is made up."""
+        text = formats.propose_ledger(report)
+        assert text.count("# No entry can explain this") == 2
+        assert len(tomllib.loads(text)["entry"]) == 1
