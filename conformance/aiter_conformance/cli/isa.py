@@ -22,11 +22,8 @@ from aiter_conformance.errors import InfrastructureError, UsageError
 from aiter_conformance.release.artefact import open_release
 
 if TYPE_CHECKING:
-    from aiter_conformance.isa.codeobject import CodeObject
-    from aiter_conformance.isa.decode import Program
-    from aiter_conformance.isa.execute import Core
     from aiter_conformance.isa.judge import Case
-    from aiter_conformance.isa.sweep import Result
+    from aiter_conformance.isa.sweep import Opened, Result
     from aiter_conformance.isa.toy import Variant
 
 LOW_SHARE = 0.7
@@ -113,26 +110,19 @@ def run_command(
 
     OBJECT is a path in the release, or a part of it that only one object has. Exit code 1 if it is wrong.
     """
-    from aiter_conformance.isa import fast, judge, sweep, toy
-    from aiter_conformance.isa.codeobject import CodeObject
+    from aiter_conformance.isa import sweep
 
-    with open_release(release_text) as opened:
-        path = sweep.find_object(opened, object_text)
-        content = opened.files.read(path)
-    folder = root / "build" / "isa"
-    core = fast.load(folder)
-    [(_, code, program)] = sweep.load_objects([(path, content)])
-    if not isinstance(code, CodeObject) or program is None:
-        reason = None if isinstance(code, CodeObject) else code.reason
-        raise InfrastructureError(f"{path} must be executable (it is not: {reason}); NOT RUN")
-    kind = toy.variant(code.arch, path)
-    chosen = _cases(kind, shape_text, gelu)
-    observations = [judge.observe(code, program, kind, case, core)[0] for case in chosen]
+    opened = sweep.open_object(release_text, object_text, root / "build" / "isa")
+    path = opened.path
+    chosen = _cases(opened.kind, shape_text, gelu)
+    observations = [opened.observe(case) for case in chosen]
     wrong = [seen for seen in observations if not seen.right]
     if as_json:
-        print_json({"path": path, "arch": code.arch, "observations": [asdict(o) for o in observations]})
+        print_json(
+            {"path": path, "arch": opened.kind.arch, "observations": [asdict(o) for o in observations]}
+        )
         return int(bool(wrong))
-    click.echo(f"{path}\n{_words(kind)}\n")
+    click.echo(f"{path}\n{_words(opened.kind)}\n")
     body = [
         [
             o.case,
@@ -154,19 +144,22 @@ def run_command(
             )
         if seen.right:
             continue
-        what = seen.fault or _where(code, program, kind, case, core)
+        what = seen.fault or _where(opened, case)
         click.echo(f"\n{seen.case}: {what}")
         again = " --gelu" if case.gelu else ""
         click.echo(f"  again: aiter-conformance isa run {release_text} {path} --shape {seen.shape}{again}")
     return int(bool(wrong))
 
 
-def _where(code: CodeObject, program: Program, kind: Variant, case: Case, core: Core) -> str:
+def _where(opened: Opened, case: Case) -> str:
     """Which part of a wrong output is wrong, and its first element, found by running it once more."""
     from aiter_conformance.isa import judge, launch, toy
 
-    problem = toy.problem(replace(kind, gelu=case.gelu or kind.gelu), case.shape)
-    ran = launch.run(code, program, problem.launch, core=core, slack=judge.SLACK, budget=judge.BUDGET)
+    kind = replace(opened.kind, gelu=case.gelu or opened.kind.gelu)
+    problem = toy.problem(kind, case.shape)
+    ran = launch.run(
+        opened.code, opened.program, problem.launch, core=opened.core, slack=judge.SLACK, budget=judge.BUDGET
+    )
     got = problem.decode(ran.outputs["O"])
     got = got.reshape(-1, got.shape[-1])
     expected = problem.expected.reshape(got.shape)

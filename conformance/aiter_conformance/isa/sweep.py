@@ -25,8 +25,9 @@ from aiter_conformance.isa.arch import ARCHES
 from aiter_conformance.isa.assembly import UnknownInstructionError
 from aiter_conformance.isa.codeobject import CodeObject
 from aiter_conformance.isa.execute import Core
-from aiter_conformance.isa.judge import Judgement, Observation, Status, judge, source_digest
-from aiter_conformance.release.artefact import Release
+from aiter_conformance.isa.judge import Case, Judgement, Observation, Status, judge, observe, source_digest
+from aiter_conformance.isa.toy import Variant, variant
+from aiter_conformance.release.artefact import Release, open_release
 from aiter_conformance.release.inventory import MANIFEST_PATH, Progress, parse_manifest
 
 WORKERS = 2
@@ -124,6 +125,52 @@ def load_objects(
                 yield path, Judgement(Status.NOT_EXECUTABLE, str(error), None), None
                 continue
         yield path, code, program
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """One object, ready to run.
+
+    Attributes:
+        path: Release-relative path.
+        code: The object.
+        program: It decoded.
+        kind: What its name says that it computes.
+        core: The interpreter.
+    """
+
+    path: str
+    code: CodeObject
+    program: decode.Program
+    kind: Variant
+    core: Core
+
+    def observe(self, case: Case) -> Observation:
+        """Run one case; errors as for `judge.observe`."""
+        return observe(self.code, self.program, self.kind, case, self.core)[0]
+
+
+def open_object(release_text: str, object_text: str, folder: Path | None = None) -> Opened:
+    """Open one object of a release to run it.
+
+    Args:
+        release_text: The release, as `open_release` takes it.
+        object_text: The object, as `find_object` takes it.
+        folder: Where compiled code is kept; None lets numba choose.
+
+    Raises:
+        UsageError: There is no such release or object, or the object's launch is not modelled.
+        InfrastructureError: It cannot be decoded, or numba or the disassembler is absent.
+    """
+    with open_release(release_text) as release:
+        path = find_object(release, object_text)
+        content = release.files.read(path)
+    core = fast.load(folder)
+    [(_, code, program)] = load_objects([(path, content)])
+    if isinstance(code, Judgement) or program is None:
+        reason = code.reason if isinstance(code, Judgement) else "it was not decoded"
+        raise InfrastructureError(f"{path} must be executable (got: {reason}); NOT RUN")
+    return Opened(path, code, program, variant(code.arch, path), core)
 
 
 def sweep(
