@@ -268,7 +268,7 @@ def _tuned(causes: Iterable[Cause], report: Report) -> Iterator[str]:
         if len(members) > _SHAPES:
             yield f"      ... {len(members) - _SHAPES} more shapes: --json has them"
         if found.direction < 0 and covered is None:
-            yield f"      reproduce: {report.command} --only 'tuned:{board}'"
+            yield f"      reproduce: {report.command} --only 'tuned:{board},'"
 
 
 def _row_evidence(change: Change) -> str:
@@ -288,6 +288,10 @@ def _foot(report: Report) -> list[str]:
         aside = f", {unknown} unknown on both sides" if unknown else ""
         words.append(f"{_count(sum(counted.values()), kind)} ({same} the same{aside})")
     lines = textwrap.wrap(f"Compared: {'; '.join(words)}.", WIDTH, subsequent_indent="  ")
+    shown = dict.fromkeys(cause.change for cause in report.causes)
+    lines += textwrap.wrap(
+        "; ".join(f"{found.value}: {found.meaning}" for found in shown), WIDTH, subsequent_indent="  "
+    )
     if differing:
         lines += [f"Environment differs: {name} {old or '-'} -> {new or '-'}" for name, old, new in differing]
     else:

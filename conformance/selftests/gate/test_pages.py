@@ -1,0 +1,140 @@
+"""The committed pages about real releases: what each must name, and that the command makes them again.
+
+What a page must name was found without the gate: public reports, and the releases' own sources.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from aiter_conformance.cli import cli
+from aiter_conformance.gate.page import LINES
+
+FOLDER = Path(__file__).parents[3] / "reports" / "gate"
+MAIN = "main-20260822-e4048607"
+# The exit code, and texts of which each must stand on the page, with blanks and line breaks taken as one.
+PAGES: dict[str, tuple[int, list[str]]] = {
+    "0.1.13..0.1.14": (
+        0,
+        [
+            "new module:aiter/ops/flydsl/moe_common.py",
+            "1 enum new: GateMode",
+            "new parameter:fused_moe: gate_mode, swiglu_limit",
+            "7 cells fixed: gfx942/int4-w4a16/{silu,swigluoai,swigluoai_uninterleave}/out, "
+            "gfx950/mxfp4-w4a16/{silu,swigluoai,swigluoai_uninterleave}/out",
+            "regressed anchor:tuned-key-activation",
+        ],
+    ),
+    "0.1.14..0.1.15.post3": (
+        1,
+        [
+            "lost tuned rows for gfx942 80 CUs: 5 rows of 5 shapes",
+            "lost tuned rows for gfx950 256 CUs: 17 rows of 2 shapes",
+            "==0.1.7 -> ==0.1.9.dev599",
+        ],
+    ),
+    "0.1.15.post3..0.1.16.post3": (
+        0,
+        [
+            "per_1x32 fp4xfp4 Silu H3072 I384 E256 k8: 16 token buckets",  # ROCm/aiter#2191
+            "new tuned rows for gfx942 304 CUs: 32 rows of 2 shapes",
+            "fixed finding:tuned-ambiguous-arch",
+        ],
+    ),
+    "0.1.16.post5..0.1.18": (
+        1,
+        [
+            "fixed anchor:block-fp8-split-k-guard",  # ROCm/aiter#3997
+            "fixed anchor:fp8-by-runtime-arch",  # ROCm/aiter#3807
+            "fixed anchor:tuned-key-activation",
+            "new tuned rows for gfx1250 256 CUs: 84 rows",
+            "default 0.0 (between splitk and gate_mode)",
+            "lost tuned rows for gfx950 256 CUs where FlyDSL is not installed: 333 rows of 25 shapes",
+        ],
+    ),
+    "0.1.18..0.1.19": (
+        0,
+        [
+            "new parameter:fused_moe: beta, linear_beta",
+            "new member:ActivationType: Situv2",
+            "3 cells fixed: gfx942/int4-w4a16/situ/out, gfx950/{mxfp4-w4a16,mxfp4-w4a4}/situ/out",
+        ],
+    ),
+    "0.1.19..0.1.19.post2": (
+        1,
+        [
+            "regressed anchor:block-fp8-split-k-guard",  # ROCm/aiter#3997
+            "explained by: ledger: block-fp8-split-k-single-tile (ROCm/aiter#3997)",
+            "regressed anchor:tuned-key-activation",
+            "new parameter:fused_moe: shared_expert_id, shared_w1, shared_w1_scale, shared_w2, "
+            "shared_w2_scale",
+            "50 cells fixed",
+            "==0.2.4 -> ==0.3.0",
+        ],
+    ),
+    "0.1.19.post2..0.1.20.post1": (
+        0,
+        ["==0.3.0 -> ==0.3.1", "new tuned rows for gfx950 256 CUs: 89 rows of 11 shapes"],
+    ),
+    f"0.1.20.post1..{MAIN}": (
+        0,
+        [
+            "new parameter:fused_moe: stage2_scatter",
+            "fixed import:aiter.ops.triton.quant",
+            "new tuned rows for gfx1250 256 CUs: 40 rows",
+        ],
+    ),
+}
+
+
+def page(name: str) -> str:
+    """Return a committed page."""
+    return (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
+
+
+def test_every_page_is_looked_at() -> None:
+    """There is a page for each pair, and no other."""
+    assert sorted(file.stem for file in FOLDER.glob("*.txt")) == sorted(PAGES)
+
+
+@pytest.mark.parametrize("name", PAGES)
+class TestPage:
+    """One committed page."""
+
+    def test_what_is_known_is_named(self, name: str) -> None:
+        """The decision and every known change stand on it."""
+        code, texts = PAGES[name]
+        plain = " ".join(page(name).split())
+        assert f"(exit {code})" in page(name).splitlines()[1]
+        assert [text for text in texts if text not in plain] == []
+
+    def test_it_is_short_and_names_no_machine(self, name: str) -> None:
+        """At most 150 lines, no absolute path, and the command that makes it in the last line."""
+        lines = page(name).splitlines()
+        assert len(lines) <= LINES
+        assert [line for line in lines if re.search(r"(?:^|[\s'\"(=:])/\w", line)] == []
+        assert re.fullmatch(
+            r"One cause in full: aiter-conformance gate run git:DIR@\S+ git:DIR@\S+ --only ID", lines[-1]
+        )
+
+    def test_the_command_makes_it_again(
+        self, name: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """With a clone of AITER at hand, the command in the page's last line prints the page."""
+        clone = os.environ.get("AITER_GIT_DIR")
+        if not clone:
+            pytest.skip("NOT RUN: set AITER_GIT_DIR to a clone of ROCm/aiter with its tags")
+        kept = tmp_path_factory.getbasetemp() / "gate-pages"  # what one page observed serves the next
+        kept.mkdir(exist_ok=True)
+        monkeypatch.delenv("AITER_GIT_DIR")
+        old, new = re.findall(r"git:DIR@(\S+)", page(name).splitlines()[-1])
+        levels = ["--level", "declared", "--level", "inventory", "--root", str(kept)]
+        result = CliRunner().invoke(
+            cli, ["gate", "run", f"git:{clone}@{old}", f"git:{clone}@{new}", *levels], standalone_mode=False
+        )
+        assert (result.return_value, result.stdout) == (PAGES[name][0], page(name))
