@@ -20,6 +20,7 @@ from typing import Any
 
 from aiter_conformance.axes import spec_dir
 from aiter_conformance.errors import InfrastructureError, UsageError
+from aiter_conformance.evidence import Level
 from aiter_conformance.outcome import Kind, Reason
 from aiter_conformance.release.findings import FindingCode
 from aiter_conformance.release.version import version_key
@@ -66,6 +67,7 @@ class Entry:
         reason: The reason that its failures must have, or the code that its findings must have.
         releases: The releases that have it; empty for all.
         cells: Patterns of cells, ``*`` for any text; empty if it is about findings.
+        levels: Levels of evidence at which its cells fail; empty for all.
         cases: Patterns of case ids within those cells; empty for all.
         paths: Patterns of the files that its findings lie in; empty if it is about cases.
         about: A text that its findings' messages hold; empty for any.
@@ -82,6 +84,7 @@ class Entry:
     reason: str
     releases: tuple[Window, ...]
     cells: tuple[str, ...]
+    levels: tuple[str, ...]
     cases: tuple[str, ...]
     paths: tuple[str, ...]
     about: str
@@ -96,6 +99,8 @@ class Entry:
             about = self.about in (seen.message or "")
             return seen.reason == self.reason and about and _any(self.paths, seen.path)
         if seen.cell is None or not _any(self.cells, seen.cell):
+            return False
+        if self.levels and seen.level not in self.levels:
             return False
         return not self.cases or (seen.case is not None and _any(self.cases, seen.case))
 
@@ -113,6 +118,7 @@ class Observation:
         size: How large the failure is, in the unit of the check, if it has a size.
         path: The file, for a finding.
         message: The sentence that came with it.
+        level: The level of evidence, for an outcome.
     """
 
     release: str
@@ -123,6 +129,7 @@ class Observation:
     size: float | None = None
     path: str | None = None
     message: str | None = None
+    level: str | None = None
 
     def __str__(self) -> str:
         return f"{self.case or self.cell or self.path} of {self.release}"
@@ -277,6 +284,7 @@ class _Reader:
             reason=self._text("reason"),
             releases=self._windows(),
             cells=self._texts("cells"),
+            levels=self._texts("levels"),
             cases=self._texts("cases"),
             paths=self._texts("paths"),
             about=self._text("about", optional=True),
@@ -289,6 +297,9 @@ class _Reader:
             raise self._broken(f"id must be small letters, digits and hyphens (got {entry.id!r})")
         if bool(entry.cells) == bool(entry.paths):
             raise self._broken("it must be about cells or about paths, one of them")
+        unknown = set(entry.levels) - set(Level)
+        if unknown:
+            raise self._broken(f"levels must be known (got {', '.join(sorted(unknown))})")
         known = set(Reason) if entry.cells else set(FindingCode)
         if entry.reason not in known:
             raise self._broken(

@@ -289,9 +289,9 @@ def _known(
 ) -> Entry | None:
     if broken is None:
         return None
-    outcome = broken[1]
+    level, outcome = broken
     seen = Observation(
-        release, cell=str(cell), kind=outcome.kind, reason=outcome.reason, message=outcome.message
+        release, str(cell), None, outcome.kind, outcome.reason, message=outcome.message, level=level
     )
     return explains(entries, seen)
 

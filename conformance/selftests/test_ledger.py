@@ -124,6 +124,19 @@ class TestJudge:
     @pytest.mark.parametrize(
         "seen", [FAILED, FOUND, replace(FAILED, release="main-20260801-00000000", size=0.5)]
     )
+    def test_an_entry_for_a_level_leaves_the_others_alone(self) -> None:
+        """A pass at another level is no unexpected pass, and another level's failure is not explained."""
+        (entry,) = parse_ledger(CELL_ENTRY.replace("bound = 0.5", 'levels = ["reference"]\nbound = 0.5'))
+        assert explains([entry], replace(FAILED, level="reference")) is entry
+        assert explains([entry], replace(FAILED, level="trace")) is None
+        passed = replace(FAILED, kind=Kind.PASS, reason=None, level="inventory")
+        assert judge([entry], [passed], full=False) == []
+
+    def test_an_unknown_level_is_refused(self) -> None:
+        """A misspelt level would never match."""
+        with pytest.raises(InfrastructureError, match="levels must be known"):
+            parse_ledger(CELL_ENTRY.replace("bound = 0.5", 'levels = ["refrence"]\nbound = 0.5'))
+
     def test_what_an_entry_explains(self, seen: Observation) -> None:
         """A failure just as the entry says, or a finding of its code in its files, is explained."""
         entries = parse_ledger((CELL_ENTRY + FINDING_ENTRY).replace('until = "0.1.21"', ""))

@@ -11,6 +11,7 @@ import traceback
 import click
 
 from aiter_conformance import __version__
+from aiter_conformance.cli.case import case_group
 from aiter_conformance.cli.doctor import doctor_command
 from aiter_conformance.cli.evidence import evidence_group
 from aiter_conformance.cli.gate import gate_group
@@ -32,6 +33,7 @@ def cli() -> None:
     """
 
 
+cli.add_command(case_group)
 cli.add_command(doctor_command)
 cli.add_command(evidence_group)
 cli.add_command(gate_group)

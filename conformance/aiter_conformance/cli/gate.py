@@ -135,7 +135,7 @@ def _levels(names: Sequence[str]) -> list[Level]:
 
 def _side(text: str, subject: Subject, levels: Sequence[Level], root: Path, advance: Advance) -> Side:
     with open_release(text) as opened:
-        return observe(opened, subject, levels, root / "build" / "gate", advance)
+        return observe(opened, subject, levels, root / "build", advance)
 
 
 def _label(text: str, side: Side) -> str:

@@ -57,13 +57,24 @@ def check_command(root: Path, as_json: bool) -> int:
 
 
 def _observations(reports: Path) -> Iterator[Observation]:
-    for loaded in evidence.load(reports):
-        record = loaded.evidence
-        if record.release is None:
-            continue
-        version = record.release.version
-        for cell, outcome in record.outcomes.items():
-            yield Observation(version, str(cell), None, outcome.kind, outcome.reason, message=outcome.message)
-        for finding in record.findings:
-            path = finding.path.partition(":")[0]
-            yield Observation(version, path=path, reason=finding.code, message=finding.message)
+    """Yield what the checked-in evidence shows of this project's leaves and of releases.
+
+    What a subject does by itself holds with every release, so it is told once for each of them.
+    """
+    records = [loaded.evidence for loaded in evidence.load(reports)]
+    records = [r for r in records if r.subject is None or r.subject.startswith("impl@")]
+    versions = sorted({r.release.version for r in records if r.release is not None})
+    for record in records:
+        for version in versions if record.release is None else [record.release.version]:
+            for cell, outcome in record.outcomes.items():
+                yield Observation(
+                    version,
+                    str(cell),
+                    kind=outcome.kind,
+                    reason=outcome.reason,
+                    message=outcome.message,
+                    level=record.level,
+                )
+            for finding in record.findings:
+                path = finding.path.partition(":")[0]
+                yield Observation(version, path=path, reason=finding.code, message=finding.message)

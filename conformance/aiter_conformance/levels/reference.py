@@ -60,6 +60,9 @@ def observe_cell(subject: Subject, cell: Cell) -> Outcome:
         return Outcome(
             Kind.FAIL, Reason.NUMBERS_DIFFER, f"{len(wrong)} of {cases} inputs are wrong: {wrong[0]}", details
         )
+    if len(refused) == cases:
+        message = f"No kernel family that is modelled computes this cell: {refused[0]}."
+        return Outcome(Kind.NOT_RUN, Reason.NO_KERNEL, message, details)
     if refused:
         message = f"{len(refused)} of {cases} inputs have no kernel: {refused[0]}"
         return Outcome(Kind.FAIL, Reason.NO_KERNEL, message, details)

@@ -334,9 +334,15 @@ class TestLevel:
         assert str(outcome.message).endswith("RuntimeError: out of ideas")
 
     def test_refused(self, subject: Subject) -> None:
-        """A cell without a kernel family is a failure of its own kind."""
+        """A cell without a modelled kernel family could not be run: that says nothing of a release."""
         outcome = observe_cell(subject, load_axes().parse_cell("gfx950/bf16/situ/out"))
+        assert (outcome.kind, outcome.reason) == (Kind.NOT_RUN, Reason.NO_KERNEL)
+
+    def test_partly_refused(self, subject: Subject) -> None:
+        """A family that refuses some inputs of a cell fails it: here every input with an expert mask."""
+        outcome = observe_cell(subject, load_axes().parse_cell("gfx950/mxfp4-w4a16/situ/out"))
         assert (outcome.kind, outcome.reason) == (Kind.FAIL, Reason.NO_KERNEL)
+        assert 0 < outcome.details["refused"] < outcome.details["cases"]
 
 
 FAULTS: list[tuple[str, str, str, Callable[[Any], Any]]] = [
