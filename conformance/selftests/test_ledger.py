@@ -121,9 +121,6 @@ class TestParseLedger:
 class TestJudge:
     """`judge` and `explains`."""
 
-    @pytest.mark.parametrize(
-        "seen", [FAILED, FOUND, replace(FAILED, release="main-20260801-00000000", size=0.5)]
-    )
     def test_an_entry_for_a_level_leaves_the_others_alone(self) -> None:
         """A pass at another level is no unexpected pass, and another level's failure is not explained."""
         (entry,) = parse_ledger(CELL_ENTRY.replace("bound = 0.5", 'levels = ["reference"]\nbound = 0.5'))
@@ -137,6 +134,9 @@ class TestJudge:
         with pytest.raises(InfrastructureError, match="levels must be known"):
             parse_ledger(CELL_ENTRY.replace("bound = 0.5", 'levels = ["refrence"]\nbound = 0.5'))
 
+    @pytest.mark.parametrize(
+        "seen", [FAILED, FOUND, replace(FAILED, release="main-20260801-00000000", size=0.5)]
+    )
     def test_what_an_entry_explains(self, seen: Observation) -> None:
         """A failure just as the entry says, or a finding of its code in its files, is explained."""
         entries = parse_ledger((CELL_ENTRY + FINDING_ENTRY).replace('until = "0.1.21"', ""))
