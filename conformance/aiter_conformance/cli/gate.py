@@ -10,16 +10,15 @@ import click
 
 from aiter_conformance import documents, evidence, subjects
 from aiter_conformance.cli.matrix import root_option, subject_option
-from aiter_conformance.cli.output import Advance, progress
+from aiter_conformance.cli.output import progress
 from aiter_conformance.errors import InfrastructureError
 from aiter_conformance.evidence import Level
 from aiter_conformance.gate import formats, page
 from aiter_conformance.gate.classes import FAILING, ChangeClass
+from aiter_conformance.gate.pair import observe_pair
 from aiter_conformance.gate.report import Report, board_filter, compare
-from aiter_conformance.gate.side import Side, observe
+from aiter_conformance.gate.side import Side
 from aiter_conformance.ledger import load_ledger
-from aiter_conformance.protocols import Subject
-from aiter_conformance.release.artefact import open_release
 from aiter_conformance.runner import COLLECTED, runnable
 
 # What the level trace runs a release's dispatch with.
@@ -93,15 +92,21 @@ def run(
     classes = _classes(fail_on)
     board_filter(board)  # refuses a wrong board before anything is read
     levels = _levels(level_names)
-    subject = subjects.load_subject(subject_name)
     with progress() as advance:
-        old, new = (_side(text, subject, levels, root, advance) for text in (old_text, new_text))
+        old, new = observe_pair(
+            (old_text, new_text),
+            subject_name,
+            levels,
+            root / "build",
+            advance,
+            side_by_side=Level.TRACE in levels,  # the others take seconds
+        )
     more = [loaded.evidence for folder in folders for loaded in evidence.load(folder)]
     report = compare(
         old.with_records(more),
         new.with_records(more),
         labels=(_label(old_text, old), _label(new_text, new)),
-        subject=f"{subject.name}@{subject.version}",
+        subject=f"{subject_name}@{subjects.find_version(subject_name)}",
         ledger=load_ledger(),
         fail_on=classes,
         board=board,
@@ -131,11 +136,6 @@ def _levels(names: Sequence[str]) -> list[Level]:
         msg = f"--level must name one that looks at a release (got {', '.join(wanted)})"
         raise click.UsageError(msg)
     return possible
-
-
-def _side(text: str, subject: Subject, levels: Sequence[Level], root: Path, advance: Advance) -> Side:
-    with open_release(text) as opened:
-        return observe(opened, subject, levels, root / "build", advance)
 
 
 def _label(text: str, side: Side) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 
 from aiter_conformance.axes import Cell
@@ -63,7 +62,7 @@ def _item(cell: Cell, state: CellState, kernels: Iterable[str]) -> Item:
         str(cell),
         STANDING_OF_VERDICT[state.verdict],
         f"{state.verdict.value}{message}",
-        note="; ".join([levels, *kernels]),
+        note="\n".join([levels, *kernels]),
         rests_on=_rests_on(cell),
     )
 
@@ -98,7 +97,7 @@ def _rests_on(cell: Cell) -> tuple[str, ...]:
 
 
 def _kernels(records: Iterable[Evidence], cell: Cell) -> tuple[str, ...]:
-    """Return which kernels a cell has: the families shipped, and what a trace saw of each input."""
+    """Return which kernels a cell has: the families shipped, and what a trace saw of each token bucket."""
     found = []
     for record in records:
         outcome = record.outcomes.get(cell)
@@ -108,7 +107,7 @@ def _kernels(records: Iterable[Evidence], cell: Cell) -> tuple[str, ...]:
             found.append(f"kernels {', '.join(sorted(outcome.details['kernels']))}")
         elif record.level is Level.TRACE and "inputs" in outcome.details:
             for name, buckets in outcome.details["inputs"].items():
-                found.append(f"{record.board} {name}: {json.dumps(buckets, sort_keys=True)}")
+                found += [f"{record.board} {name} {bucket}: {seen}" for bucket, seen in buckets.items()]
     return tuple(sorted(found))
 
 

@@ -79,16 +79,18 @@ def _section(
         return
     yield f"{title}: {_counted(causes)}"
     tuned = [cause for cause in causes if cause.kind is ItemKind.TUNED]
-    plain = [cause for cause in causes if cause.kind is not ItemKind.TUNED]
+    cells = [cause for cause in causes if cause.kind is ItemKind.CELL]
+    plain = [cause for cause in causes if cause.kind not in (ItemKind.TUNED, ItemKind.CELL)]
     shown = plain if full else plain[:_SHOWN]
     for cause in shown:
         yield from _cause(cause, report, full, detail)
     if len(plain) > len(shown):
         yield f"  ... {len(plain) - len(shown)} more causes: --json has them"
     if full:
-        for cause in tuned:
+        for cause in (*cells, *tuned):
             yield from _cause(cause, report, full, detail)
     else:
+        yield from _cells(cells, report)
         yield from _tuned(tuned, report)
     yield ""
 
@@ -155,7 +157,8 @@ def _short(change: Change) -> str:
 
 
 def _sides(change: Change, full: bool) -> Iterator[str]:
-    old, new = (_side_text(item, full) for item in (change.before, change.now))
+    old = _side_text(change.before, change.now, full)
+    new = _side_text(change.now, change.before, full)
     name = f"{change.id}: " if full else ""
     renamed = change.before and change.now and change.before.key != change.now.key
     if renamed and change.now is not None:
@@ -167,24 +170,38 @@ def _sides(change: Change, full: bool) -> Iterator[str]:
         yield from _wrapped(f"{name}now", new)
 
 
-def _side_text(item: Item | None, full: bool) -> str:
+def _side_text(item: Item | None, other: Item | None, full: bool) -> str:
+    """Return what stands on one side; of a cell's kernels, those that the other side has not."""
     if item is None:
         return "nothing"
     text = item.findings[0].message.removeprefix(f"{item.key}: ") if item.findings else item.text
     if item.kind in (ItemKind.PARAMETER, ItemKind.ANCHOR) and not item.findings and item.note:
         text = f"{text} ({item.note})"
-    if item.kind is ItemKind.CELL or (full and item.note):
+    if not full:
+        text = textwrap.shorten(text, 200 if item.kind is ItemKind.CELL else 260, placeholder=" ...")
+    if item.kind is ItemKind.CELL:
+        text = f"{text} {_kernels(item, other, full)}"
+    elif full and item.note:
         text = f"{text} [{item.note}]"
     at = f" at {item.where}" if item.where else ""
-    return f"{text if full else textwrap.shorten(text, 260, placeholder=' ...')}{at}"
+    return f"{text}{at}"
 
 
-def _wrapped(label: str, text: str) -> Iterator[str]:
+def _kernels(cell: Item, other: Item | None, full: bool) -> str:
+    levels, *kernels = cell.note.split("\n")
+    elsewhere = [] if other is None else other.note.split("\n")
+    own = [line for line in kernels if line not in elsewhere]
+    shown = own if full else own[:2]
+    more = [f"and {len(own) - len(shown)} more"] if len(own) > len(shown) else []
+    return f"[{'; '.join([levels, *shown, *more])}]"
+
+
+def _wrapped(label: str, text: str, indent: str = "      ") -> Iterator[str]:
     yield from textwrap.wrap(
         f"{label}: {text}",
         WIDTH,
-        initial_indent="      ",
-        subsequent_indent="        ",
+        initial_indent=indent,
+        subsequent_indent=f"{indent}  ",
         break_long_words=False,
         break_on_hyphens=False,
     )
@@ -241,6 +258,30 @@ def _count(number: int, kind: ItemKind) -> str:
 
 def _joined(values: Sequence[str]) -> str:
     return values[0] if len(values) == 1 else "{" + ",".join(values) + "}"
+
+
+def _cells(causes: Iterable[Cause], report: Report) -> Iterator[str]:
+    """Yield cells that changed with no cause below them, together where the same is said of them."""
+    said: dict[tuple[ChangeClass, str | None, str], list[Change]] = defaultdict(list)
+    for cause in causes:
+        change = cause.changes[0]
+        text = change.item.text if cause.change.direction < 0 else ""
+        said[cause.change, cause.covered, text].append(change)
+    for (found, covered, _), changes in said.items():
+        names = compress_cells(change.item.key for change in changes)
+        more = f" and {len(names) - _SHAPES} more" if len(names) > _SHAPES else ""
+        yield from _wrapped(
+            f"{found.value:<14} {_count(len(changes), ItemKind.CELL)}",
+            ", ".join(names[:_SHAPES]) + more,
+            indent="  ",
+        )
+        if len(changes) > 1:
+            yield f"      such as {changes[0].item.key}"
+        yield from _sides(changes[0], full=False)
+        if covered is not None:
+            yield from _wrapped("explained by", covered)
+        elif found.direction < 0:
+            yield f"      reproduce: {report.command} --only '{changes[0].id}'"
 
 
 def _tuned(causes: Iterable[Cause], report: Report) -> Iterator[str]:

@@ -68,7 +68,7 @@ def observe(
     release: Release,
     subject: Subject,
     levels: Collection[Level],
-    folder: Path | None = None,
+    build: Path | None = None,
     progress: Progress | None = None,
 ) -> Side:
     """Observe a release, or return what was kept of it.
@@ -77,26 +77,35 @@ def observe(
         release: An open release.
         subject: The implementation whose cells are observed.
         levels: Levels to observe.
-        folder: Folder that keeps observations, e.g. ``build/gate``; None to keep nothing.
+        build: Folder that keeps observations, in ``gate`` and ``trace`` below it; None to keep no side.
         progress: See `runner.collect`.
 
     Raises:
         InfrastructureError: A file of the release cannot be read, or the observation cannot be kept.
     """
-    path = None if folder is None else folder / f"{_key(release, subject, levels)}.json"
-    kept = None if path is None else _read(path, release.label)
+    kept = None if build is None else find_kept(release, subject, levels, build)
     if kept is not None:
         return kept
+    traces = (build or Path("build")) / "trace"
     side = Side(
         release=release_id(release),
         label=release.label,
         environment=environment(),
         items=items_of(release, read_contents(release)),
-        records=tuple(collect(subject, release, levels=levels, progress=progress)),
+        records=tuple(collect(subject, release, levels=levels, cache=traces, progress=progress)),
     )
-    if path is not None:
-        write_text(path, _to_json(side))
+    if build is not None:
+        write_text(_path(release, subject, levels, build), _to_json(side))
     return side
+
+
+def find_kept(release: Release, subject: Subject, levels: Collection[Level], build: Path) -> Side | None:
+    """Return what was kept of a release; None where nothing was, or it is damaged. See `observe`."""
+    return _read(_path(release, subject, levels, build), release.label)
+
+
+def _path(release: Release, subject: Subject, levels: Collection[Level], build: Path) -> Path:
+    return build / "gate" / f"{_key(release, subject, levels)}.json"
 
 
 def _to_json(side: Side) -> str:

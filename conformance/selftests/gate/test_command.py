@@ -11,6 +11,9 @@ from typing import NamedTuple
 import pytest
 
 from aiter_conformance import cli
+from aiter_conformance.errors import InfrastructureError
+from aiter_conformance.evidence import Level
+from aiter_conformance.gate.pair import observe_pair
 from aiter_conformance.release.samples import write_tree, write_wheel
 
 Files = dict[str, bytes]
@@ -156,3 +159,26 @@ class TestKept:
             result = run(good, unguarded, form)
             assert (result.code, str(good.parent) in result.out) == (1, False)
         assert json.loads(run(good, unguarded, "--json").out)["old"]["label"] == good.name
+
+
+class TestObservePair:
+    """`observe_pair`."""
+
+    def test_side_by_side(self, good: Path, unguarded: Path, tmp_path: Path) -> None:
+        """Two processes see what one sees."""
+        levels = [Level.DECLARED, Level.INVENTORY]
+        texts = (str(good), str(unguarded))
+        alone = observe_pair(texts, "impl", levels, tmp_path / "one")
+        together = observe_pair(texts, "impl", levels, tmp_path / "two", side_by_side=True)
+        assert together == alone
+
+    def test_an_error_of_a_process(self, good: Path, tmp_path: Path, release_files: Files) -> None:
+        """What is wrong with a release is said as if it had been read here."""
+        release = write_wheel(tmp_path, release_files, "0.1.19")
+        content = bytearray(release.read_bytes())
+        content[60:90] = bytes(30)
+        release.write_bytes(bytes(content))
+        with pytest.raises(InfrastructureError):
+            observe_pair(
+                (str(good), str(release)), "impl", [Level.INVENTORY], tmp_path / "b", side_by_side=True
+            )

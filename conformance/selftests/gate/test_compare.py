@@ -11,6 +11,7 @@ import pytest
 from aiter_conformance.axes import Cell
 from aiter_conformance.errors import UsageError
 from aiter_conformance.evidence import Evidence, Level
+from aiter_conformance.gate import page
 from aiter_conformance.gate.classes import FAILING, ChangeClass
 from aiter_conformance.gate.report import Report, compare
 from aiter_conformance.gate.side import Side
@@ -194,3 +195,17 @@ class TestOptions:
         """A difference between the two observations is stated."""
         other = replace(good_side, environment=good_side.environment | {"AITER_X": "1"})
         assert ("AITER_X", None, "1") in sides(good_side, other).environment
+
+
+class TestPageOfCells:
+    """Cells without a cause below them, on the page."""
+
+    def test_only_what_moved_is_shown(self, good_side: Side, sides: Gate) -> None:
+        """Of a cell's token buckets, the page shows those that launch another kernel."""
+        buckets = {"M16": "asm 32x128", "M64": "asm 32x128"}
+        old = traced(good_side, Outcome(Kind.PASS, details=kernels(**buckets)))
+        new = traced(good_side, Outcome(Kind.PASS, details=kernels(**(buckets | {"M64": "asm 32x256"}))))
+        text = " ".join(page.render(sides(old, new)).split())
+        assert f"kernel-changed 1 cell: {CELL}" in text
+        assert "gfx942:304 plain M64: asm 32x256" in text
+        assert "M16" not in text
