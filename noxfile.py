@@ -59,8 +59,10 @@ def tests(session: nox.Session) -> None:
     """Run the suites over impl and the harness's own tests on a CPU, then check what is published."""
     install(session, extras="cpu", groups=("test",))
     download_aiter(session)
-    session.run("pytest", "--numprocesses=2", "--hypothesis-profile=ci", *session.posargs)
+    session.env["OPENBLAS_NUM_THREADS"] = "1"  # the workers share the cores already
+    session.run("pytest", "--numprocesses=2", *session.posargs)
     session.run("aiter-conformance", "matrix", "check")
+    session.run("aiter-conformance", "ledger", "check")
 
 
 @nox.session
@@ -83,12 +85,21 @@ def vllm(session: nox.Session) -> None:
 
 @nox.session
 def releases(session: nox.Session) -> None:
-    """Hold the release readers against every AITER tag of a clone: ``nox -s releases -- GITDIR``."""
+    """Hold readers and tracer against the AITER tags of a clone: ``nox -s releases -- GITDIR``."""
     if not session.posargs:
         session.skip("NOT RUN: give the git directory of a clone of ROCm/aiter after --")
-    install(session, extras="cpu", groups=("test",))
+    install(session, extras="cpu,trace", groups=("test",))
     session.env["AITER_GIT_DIR"] = str(Path(session.posargs[0]).resolve())
-    session.run("pytest", "--numprocesses=2", "conformance/selftests/releases", *session.posargs[1:])
+    folders = ("conformance/selftests/releases", "conformance/selftests/trace/test_releases.py")
+    session.run("pytest", "--numprocesses=2", *folders, *session.posargs[1:])
+
+
+@nox.session
+def trace(session: nox.Session) -> None:
+    """Test the tracer, on hand-made releases and on PyPI's AITER."""
+    install(session, extras="cpu,trace", groups=("test",))
+    download_aiter(session)
+    session.run("pytest", "--numprocesses=2", "conformance/selftests/trace", *session.posargs)
 
 
 @nox.session
