@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from aiter_conformance.isa import fast
+
 FOLDER = Path(__file__).parents[3] / "reports" / "findings" / "isa"
 SHOWS = {
     "float16_objects": "relative error 0.67",
@@ -27,7 +29,7 @@ def _run(name: str, wheel: Path, cache_dir: Path) -> tuple[int, str]:
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "NUMBA_CACHE_DIR": str(cache_dir / "numba")},
+        env={**os.environ, "NUMBA_CACHE_DIR": str(cache_dir / "numba" / fast._version())},
     )
     assert done.stderr == ""
     return done.returncode, done.stdout
