@@ -113,7 +113,7 @@ class TestObserve:
 
             def run(*_: object, **__: object) -> Any:
                 execution = SimpleNamespace(over_reads=(), instructions=1, counts=np.ones(1, np.int64))
-                return SimpleNamespace(outputs={"O": change(made[0].expected.copy())}, execution=execution)
+                return SimpleNamespace(outputs={"O": change(made[-1].expected.copy())}, execution=execution)
 
             monkeypatch.setattr(toy, "problem", problem)
             monkeypatch.setattr(judging.launch, "run", run)
@@ -140,6 +140,23 @@ class TestObserve:
         case = Case("many", toy.Shape(tokens=64, experts=2, topk=1, hidden=256, intermediate=128))
         seen, _ = observe(CODE, program(NOTHING, "gfx942"), kind, case, _never)
         assert seen.right is right
+
+    @pytest.mark.parametrize(("runs", "right"), [(1, True), (2, False)])
+    def test_one_flipped_code_is_an_accident(
+        self, answer: Callable[[Any], None], program: MakeProgram, runs: int, right: bool
+    ) -> None:
+        """A small error that other inputs do not have is none; one that they have is."""
+        left = [runs]
+
+        def change(x: np.ndarray) -> np.ndarray:
+            left[0] -= 1
+            return x * 1.01 if left[0] >= 0 else x
+
+        answer(change)
+        kind = toy.variant("gfx942", NAME)
+        seen, _ = observe(CODE, program(NOTHING, "gfx942"), kind, cases(kind)[0], _never)
+        assert seen.right is right
+        assert seen.error == pytest.approx(0.01)
 
     @pytest.mark.parametrize(("factor", "right"), [(1 + 5e-6, True), (1 + 2e-5, False)])
     def test_split_k_is_exact(
