@@ -75,3 +75,11 @@ def load_families() -> tuple[Family, ...]:
             raise ValueError(msg)
         families.append(family)
     return tuple(families)
+
+
+def launch_kind(name: str) -> str:
+    """Return the kind of kernel of a family, as a trace names what is launched."""
+    kinds = {"asm-1stage": "asm-1stage", "asm-stage1": "asm-stage1", "ck-": "ck", "cktile": "ck-tile"}
+    return next(
+        (kind for prefix, kind in (kinds | {"flydsl": "flydsl"}).items() if name.startswith(prefix)), name
+    )

@@ -80,6 +80,14 @@ class Observations:
         """Return whether the level was run and every outcome passed."""
         return self.kinds(level) == {Kind.PASS}
 
+    def launched_is_modelled(self) -> bool:
+        """Return whether a trace launched only kernel families that level reference modelled."""
+        launched = {name for o in self.by_level.get(Level.TRACE, []) for name in o.details.get("kernels", {})}
+        modelled = {
+            name for o in self.by_level.get(Level.REFERENCE, []) for name in o.details.get("families", [])
+        }
+        return launched <= modelled
+
     def worst(self) -> tuple[Level, Outcome] | None:
         """Return the first broken observation, the strongest level first, or None."""
         for level in reversed(Level):
@@ -97,6 +105,10 @@ def _works(seen: Observations) -> bool:
     return seen.holds(Level.HARDWARE) or seen.holds(Level.ISA)
 
 
+def _modelled(seen: Observations) -> bool:
+    return seen.holds(Level.REFERENCE) and seen.holds(Level.TRACE) and seen.launched_is_modelled()
+
+
 # First that applies.
 _TABLE: tuple[tuple[Verdict, Callable[[Observations], bool]], ...] = (
     (Verdict.KNOWN_BAD, lambda seen: seen.known is not None),
@@ -105,7 +117,7 @@ _TABLE: tuple[tuple[Verdict, Callable[[Observations], bool]], ...] = (
     (Verdict.UNSUPPORTED, _refused),
     (Verdict.VALIDATED, lambda seen: seen.holds(Level.HARDWARE)),
     (Verdict.EMULATED, lambda seen: seen.holds(Level.ISA)),
-    (Verdict.MODELLED, lambda seen: seen.holds(Level.REFERENCE) and seen.holds(Level.TRACE)),
+    (Verdict.MODELLED, _modelled),
     (Verdict.DECLARED, lambda seen: seen.holds(Level.DECLARED)),
     (Verdict.UNKNOWN, lambda _seen: True),
 )

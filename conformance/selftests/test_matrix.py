@@ -110,6 +110,26 @@ class TestJudge:
         seen = {Level.DECLARED: [PASS], Level.INVENTORY: [FAIL], Level.ISA: [PASS]}
         assert judge(Observations(seen, ENTRY)) is Verdict.KNOWN_BAD
 
+    @pytest.mark.parametrize(
+        ("launched", "modelled", "verdict"),
+        [
+            ({"ck": 3}, ["ck"], Verdict.MODELLED),
+            ({"ck": 3, "asm-1stage": 1}, ["ck"], Verdict.DECLARED),
+            ({"ck": 3}, [], Verdict.DECLARED),
+        ],
+        ids=["the modelled one", "another one too", "none is modelled"],
+    )
+    def test_what_is_launched_must_be_what_is_modelled(
+        self, launched: dict[str, int], modelled: list[str], verdict: Verdict
+    ) -> None:
+        """Right numbers of one kernel family say nothing of another that the release picks."""
+        seen = {
+            Level.DECLARED: [PASS],
+            Level.REFERENCE: [Outcome(Kind.PASS, details={"families": modelled})],
+            Level.TRACE: [Outcome(Kind.PASS, details={"kernels": launched})],
+        }
+        assert judge(Observations(seen)) is verdict
+
     def test_a_level_holds_only_when_every_board_passed(self) -> None:
         """One board that was not run leaves the cell below the level."""
         seen = Observations({Level.DECLARED: [PASS], Level.HARDWARE: [PASS, NOT_RUN]})

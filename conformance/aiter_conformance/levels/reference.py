@@ -7,16 +7,18 @@ layouts and the contract of the operator.
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
-from aiter_conformance import coverage
+from aiter_conformance import contract, coverage
 from aiter_conformance.axes import Cell
 from aiter_conformance.errors import HarnessError
+from aiter_conformance.families import launch_kind
 from aiter_conformance.golden import observe
 from aiter_conformance.numerics.verdict import ROW_ERROR, bucket
 from aiter_conformance.outcome import Kind, Outcome, Reason
 from aiter_conformance.protocols import Subject
 from aiter_conformance.providers.reference import MxActivations, ReferenceProvider
-from aiter_conformance.providers.reference_families import FamilyRefusal
+from aiter_conformance.providers.reference_families import FamilyRefusal, choose_family
 
 # MXFP4 kernels for SiTU take their activations' type from the environment, not from the call (SPEC 7).
 _SITU_ACTIVATIONS: dict[str, MxActivations] = {"mxfp4-w4a16": "bf16", "mxfp4-w4a4": "fp4"}
@@ -49,8 +51,9 @@ def observe_cell(subject: Subject, cell: Cell) -> Outcome:
         if not verdict.passed:
             wrong.append(f"{name}, rank {problem.rank} of {problem.case}: {verdict.message}")
     cases = ran.total()
-    details = {
+    details: dict[str, Any] = {
         "cases": cases,
+        "families": _families(cell),
         "wrong": len(wrong),
         "refused": len(refused),
         "bound_ratio": bucket(largest),
@@ -67,3 +70,13 @@ def observe_cell(subject: Subject, cell: Cell) -> Outcome:
         message = f"{len(refused)} of {cases} inputs have no kernel: {refused[0]}"
         return Outcome(Kind.FAIL, Reason.NO_KERNEL, message, details)
     return Outcome(Kind.PASS, details=details)
+
+
+def _families(cell: Cell) -> list[str]:
+    """Return the kinds of kernel, as a trace names them, that the model of the cell stands for exactly."""
+    tkw1 = cell.scheme == "fp8-channel" and cell.router == "in"
+    try:
+        family = choose_family(cell, tkw1=tkw1, bf16_activations=cell.scheme in contract.W4A16_SCHEMES)
+    except FamilyRefusal:
+        return []
+    return [launch_kind(family.name)]
