@@ -90,7 +90,10 @@ def releases(session: nox.Session) -> None:
         session.skip("NOT RUN: give the git directory of a clone of ROCm/aiter after --")
     install(session, extras="cpu,trace", groups=("test",))
     session.env["AITER_GIT_DIR"] = str(Path(session.posargs[0]).resolve())
-    folders = ("conformance/selftests/releases", "conformance/selftests/trace/test_releases.py")
+    folders = (
+        *("conformance/selftests/releases", "conformance/selftests/trace/test_releases.py"),
+        "conformance/selftests/gate/test_pages.py",
+    )
     session.run("pytest", "--numprocesses=2", *folders, *session.posargs[1:])
 
 
@@ -108,6 +111,14 @@ def isa(session: nox.Session) -> None:
     install(session, extras="isa", groups=("test",))
     session.env["AITER_CONFORMANCE_WHEEL"] = str(download_aiter(session))
     session.run("pytest", "--numprocesses=2", "conformance/selftests/isa", *session.posargs)
+
+
+@nox.session
+def faults(session: nox.Session) -> None:
+    """Plant faults and mutants in impl, and print which tests catch them; 15 minutes or less."""
+    install(session, extras="cpu", groups=("test", "faults"))
+    session.env["OPENBLAS_NUM_THREADS"] = "1"
+    session.run("python", "-m", "aiter_conformance.faults", *session.posargs)
 
 
 @nox.session
