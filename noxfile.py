@@ -134,7 +134,7 @@ def nightly(session: nox.Session) -> None:
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check style, formatting and types."""
-    install(session, extras="cpu", groups=("lint",))
+    install(session, extras="cpu", groups=("lint", "test"))
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")
