@@ -21,6 +21,8 @@ AITER_VERSION = "0.1.7.post2.dev18"
 AITER_WHEEL = f"amd_aiter-{AITER_VERSION}-py3-none-any.whl"
 AITER_SHA256 = "fe139d74438217c35e87e3b961166bac8db2d381eadccb371da2e63615f05a31"
 VLLM_VERSION = "0.33.0"
+# Parts of the harness whose tests take longer, below conformance/selftests.
+SLOW_SELFTESTS = ("faults", "gate", "isa", "numerics", "trace")
 
 
 def install(
@@ -56,13 +58,23 @@ def matrix(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the suites over impl and the harness's own tests on a CPU, then check what is published."""
+    """Run the suites over impl and the quick tests of the harness, then check what is published."""
     install(session, extras="cpu", groups=("test",))
     download_aiter(session)
     session.env["OPENBLAS_NUM_THREADS"] = "1"  # the workers share the cores already
-    session.run("pytest", "--numprocesses=2", *session.posargs)
+    slow = [f"--ignore=conformance/selftests/{folder}" for folder in SLOW_SELFTESTS]
+    session.run("pytest", "--numprocesses=2", *(session.posargs or slow))
     session.run("aiter-conformance", "matrix", "check")
     session.run("aiter-conformance", "ledger", "check")
+
+
+@nox.session
+def selftests(session: nox.Session) -> None:
+    """Run the longer tests of the harness: oracle and models, tracer, gate, their planted faults."""
+    install(session, extras="cpu", groups=("test",))
+    session.env["OPENBLAS_NUM_THREADS"] = "1"
+    folders = [f"conformance/selftests/{folder}" for folder in SLOW_SELFTESTS]
+    session.run("pytest", "--numprocesses=2", *(session.posargs or folders))
 
 
 @nox.session
