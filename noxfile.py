@@ -22,7 +22,7 @@ AITER_WHEEL = f"amd_aiter-{AITER_VERSION}-py3-none-any.whl"
 AITER_SHA256 = "fe139d74438217c35e87e3b961166bac8db2d381eadccb371da2e63615f05a31"
 VLLM_VERSION = "0.33.0"
 # Parts of the harness whose tests take longer, below conformance/selftests.
-SLOW_SELFTESTS = ("faults", "gate", "isa", "numerics", "trace")
+SLOW_SELFTESTS = ("faults", "fuzz", "gate", "isa", "numerics", "trace")
 
 
 def install(
