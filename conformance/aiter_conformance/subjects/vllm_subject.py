@@ -46,6 +46,7 @@ MAYBE_MISSING = (
     "derive_aiter_quant_method",
     "mxfp4_w4a16_extra_kwargs",
     "make_expert_mask",
+    "pack_gate_up",
     "padded_sizes",
     "prepare_weights",
     "reset_aiter_topK_meta_data",
