@@ -99,8 +99,10 @@ def try_all(
 
 
 def _told(trials: Iterator[Trial], total: int, say: Callable[[str], None]) -> Iterator[Trial]:
-    """Say now and then how far it is."""
+    """Say what survives, and now and then how far it is."""
     for done, trial in enumerate(trials, 1):
+        if not trial.noticed:
+            say(f"{trial.verdict}: {trial.variant.id} ({trial.by})")
         if done % _TOLD == 0 and done < total:
             say(f"{done} of {total}")
         yield trial

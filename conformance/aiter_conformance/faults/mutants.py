@@ -18,12 +18,16 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import libcst
-from libcst import metadata
+from libcst import matchers, metadata
 from mutmut.mutation.mutators import mutation_operators
 
 from aiter_conformance.faults.variant import Variant, changed_lines, source_of
 
 _NOT_MUTATED: Final = (libcst.Annotation, libcst.Import, libcst.ImportFrom)
+_FOR_TYPE_CHECKERS: Final = (
+    matchers.If(test=matchers.Name("TYPE_CHECKING")),
+    matchers.Assign(value=matchers.Call(func=matchers.Name("TypeVar") | matchers.Name("ParamSpec"))),
+)
 
 
 def mutants(module: str) -> list[Variant]:
@@ -61,19 +65,12 @@ def _changed_sources(source: str) -> Iterator[str]:
 
 
 def _mutated_nodes(node: libcst.CSTNode) -> Iterator[libcst.CSTNode]:
-    if isinstance(node, _NOT_MUTATED) or _is_for_type_checkers(node) or _is_prose(node):
+    left_alone = isinstance(node, _NOT_MUTATED) or _is_prose(node)
+    if left_alone or any(matchers.matches(node, one) for one in _FOR_TYPE_CHECKERS):
         return
     yield node
     for child in node.children:
         yield from _mutated_nodes(child)
-
-
-def _is_for_type_checkers(node: libcst.CSTNode) -> bool:
-    return (
-        isinstance(node, libcst.If)
-        and isinstance(node.test, libcst.Name)
-        and node.test.value == "TYPE_CHECKING"
-    )
 
 
 def _is_prose(node: libcst.CSTNode) -> bool:

@@ -6,7 +6,7 @@ import ast
 import importlib
 import pkgutil
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -18,6 +18,8 @@ from aiter_conformance.faults.collected import Failure, Suites
 from aiter_conformance.faults.pool import run_forked
 from aiter_conformance.faults.variant import Variant, source_of
 
+IMPORT: Final = "import"
+"""Stands for every test: each of them imports the package."""
 _LIMIT: Final = 900.0
 
 
@@ -27,7 +29,7 @@ class Reach:
 
     Attributes:
         seconds: Processor time of each test.
-        lines: Module to line to the tests that execute it; not the lines executed by the import itself.
+        lines: Module to line to the tests that execute it, `IMPORT` among them.
     """
 
     seconds: dict[str, float] = field(default_factory=dict)
@@ -41,9 +43,10 @@ class Reach:
                 self.lines[module].setdefault(line, set()).update(tests)
 
     def tests_of(self, variant: Variant) -> list[str]:
-        """Return the tests that can tell the variant from the original, cheapest first.
+        """Return the tests that can tell the variant from the original, in the order in which to run them.
 
-        What is executed by the import is everybody's: all tests.
+        Cases of one test mostly pass or fail together: so the cheapest case of each comes first, then the
+        next of each. What is executed by the import is everybody's: all tests.
         """
         functions = _function_lines(source_of(variant.module).read_text(encoding="utf-8"))
         changed = range(variant.first_line, variant.last_line + 1)
@@ -52,8 +55,16 @@ class Reach:
             spans = [functions[line] for line in changed]
             tests = {test for span in spans for line in span for test in reached.get(line, ())}
         else:
+            tests = {IMPORT}
+        if IMPORT in tests:
             tests = set(self.seconds)
-        return sorted(tests, key=lambda test: (self.seconds[test], test))
+        rounds: Counter[str] = Counter()
+        order = []
+        for test in sorted(tests, key=lambda test: (self.seconds[test], test)):
+            function = test.partition("[")[0]
+            rounds[function] += 1
+            order.append((rounds[function], self.seconds[test], test))
+        return [test for _, _, test in sorted(order)]
 
 
 def _function_lines(source: str) -> dict[int, range]:
@@ -105,14 +116,8 @@ def measure(suites: Suites, package: str, workers: int) -> Reach:
 
 def _measure(suites: Suites, package: str, tests: Sequence[str]) -> Reach | Failure:
     """Run tests in this process, a forked one, under coverage."""
-    init = importlib.import_module(package)
-    for found in pkgutil.walk_packages(init.__path__, f"{package}."):
-        # Before the measurement: the import of a module is not the doing of the test that comes first.
-        importlib.import_module(found.name)
-    names = {module.__file__: name for name, module in sys.modules.items() if _is_part(name, package)}
-    measured = coverage.Coverage(
-        data_file=None, config_file=False, include=[name for name in names if name is not None]
-    )
+    folder = source_of(package).parent
+    measured = coverage.Coverage(data_file=None, config_file=False, include=[str(folder / "*")])
     reach = Reach()
 
     def ran(test: str, seconds: float) -> None:
@@ -120,16 +125,17 @@ def _measure(suites: Suites, package: str, tests: Sequence[str]) -> Reach | Fail
         reach.seconds[test] = seconds
 
     measured.start()
+    measured.switch_context(IMPORT)
+    for found in pkgutil.walk_packages([str(folder)], f"{package}."):
+        # All of it first: the import of a module is not the doing of the test that comes first.
+        importlib.import_module(found.name)
     failure = suites.run(tests, ran)
     measured.stop()
     if failure is not None:
         return failure
     data = measured.get_data()
+    names = {getattr(module, "__file__", None): name for name, module in sys.modules.items()}
     for file in data.measured_files():
         for line, contexts in data.contexts_by_lineno(file).items():
-            reach.lines[names[file]][line] = set(contexts) & set(tests)
+            reach.lines[names[file]][line] = set(contexts) & {IMPORT, *tests}
     return reach
-
-
-def _is_part(name: str, package: str) -> bool:
-    return f"{name}.".startswith(f"{package}.")

@@ -206,6 +206,24 @@ class TestFindAiter:
         assert str(caught.value) == f"AITER {library.version} does not give QuantType ({error})"
 
 
+class TestAiter:
+    """``Aiter``."""
+
+    def test_simulated(self, api: Any) -> None:
+        """It is of the version that is said, and has the parts that are given and no other."""
+        library = api.Aiter.simulated("0.1.20", dtypes="some")
+        assert (library.version, library.part("dtypes")) == ("0.1.20", "some")
+        with pytest.raises(
+            ImportError, match=r"AITER 0\.1\.20 does not give fused_moe \(KeyError: 'fused_moe'\)"
+        ):
+            library.part("fused_moe")
+
+    def test_cannot_be_changed(self, api: Any) -> None:
+        """A bridge probes it once: it must not become another."""
+        with pytest.raises(AttributeError):
+            api.Aiter.simulated("0.1.20").version = "0.1.21"
+
+
 class TestAiterBridge:
     """``AiterBridge``."""
 
@@ -344,6 +362,22 @@ class TestAiterBridge:
                     )
         called = [call.function for call in simulated.calls]
         assert called == ([] if use_operators else ["fused_moe", "asm_moe_tkw1"])
+
+    @pytest.mark.parametrize("leaf", ["AiterUnquantizedExperts", "AiterFp8ChannelExperts"])
+    def test_types_without_operators(self, subject: Subject, api: Any, leaf: str) -> None:
+        """What no operator's schema has made right is right by itself."""
+        simulated = simulate(FUTURE)
+        with subject.environment("gfx950", installed=simulated):
+            layer = subject.moe_config(MoEConfigSpec(hidden_dim=64, intermediate_size=32, swiglu_limit=7))
+            bridge = api.AiterBridge(api.current_bridge().library, use_operators=False)
+            tensors = [torch.zeros(shape) for shape in ((3, 64), (3, 64), (8, 64, 64), (8, 64, 32), (3, 1))]
+            ids = torch.zeros(3, 1, dtype=torch.int32)
+            with api.use_bridge(bridge):
+                experts = getattr(api, leaf)(layer, subject.quant_config(QuantSpec(), {}))
+                experts.apply(*tensors, ids, api.MoEActivation.SILU, 8, *[None] * 6, False)
+        sent = simulated.calls[0].arguments
+        assert sent["doweight_stage1"] is False
+        assert (sent["swiglu_limit"], type(sent["swiglu_limit"])) == (7.0, float)
 
 
 class TestPackage:

@@ -115,6 +115,8 @@ class TestQuantKey:
             api.QUANT_KEYS["kNew"] = api.kMxfp4Static
         with pytest.raises(AttributeError):
             api.kMxfp4Static.symmetric = False
+        with pytest.raises(AttributeError):
+            api.kMxfp4Static.scale.static = False
 
 
 class TestQuantConfigs:
