@@ -15,14 +15,12 @@ class Parameter:
     Attributes:
         name: Its name here.
         aiter_name: Its name in AITER.
-        required: Whether it is always sent; otherwise its neutral value is not.
-        neutral: The value that says nothing, besides None.
+        neutral: The value that says nothing and is not sent, besides None.
         since: The first AITER release that has it; None where none up to `NEWEST_KNOWN` has.
     """
 
     name: str
     aiter_name: str
-    required: bool = False
     neutral: int | float | str | None = None
     since: str | None = "v0.1.1"
 
@@ -36,15 +34,15 @@ NEWEST_KNOWN: Final = "main of 2026-08-22"
 """The newest AITER whose signature was read; the first releases below come from its git tags up to there."""
 
 FUSED_MOE: Final = (
-    Parameter("hidden_states", "hidden_states", required=True),
-    Parameter("w1", "w1", required=True),
-    Parameter("w2", "w2", required=True),
-    Parameter("topk_weight", "topk_weight", required=True),
-    Parameter("topk_ids", "topk_ids", required=True),
+    Parameter("hidden_states", "hidden_states"),
+    Parameter("w1", "w1"),
+    Parameter("w2", "w2"),
+    Parameter("topk_weight", "topk_weight"),
+    Parameter("topk_ids", "topk_ids"),
     Parameter("expert_mask", "expert_mask"),
-    Parameter("activation_method", "activation", required=True),
-    Parameter("quant_method", "quant_type", required=True),
-    Parameter("doweight_stage1", "doweight_stage1", required=True),
+    Parameter("activation_method", "activation"),
+    Parameter("quant_method", "quant_type"),
+    Parameter("doweight_stage1", "doweight_stage1"),
     Parameter("w1_scale", "w1_scale"),
     Parameter("w2_scale", "w2_scale"),
     Parameter("a1_scale", "a1_scale"),
@@ -69,19 +67,19 @@ FUSED_MOE: Final = (
 )
 
 ASM_MOE_TKW1: Final = (
-    Parameter("hidden_states", "hidden_states", required=True),
-    Parameter("w1", "w1", required=True),
-    Parameter("w2", "w2", required=True),
-    Parameter("topk_weights", "topk_weight", required=True),
-    Parameter("topk_ids", "topk_ids", required=True),
+    Parameter("hidden_states", "hidden_states"),
+    Parameter("w1", "w1"),
+    Parameter("w2", "w2"),
+    Parameter("topk_weights", "topk_weight"),
+    Parameter("topk_ids", "topk_ids"),
     Parameter("fc1_scale", "fc1_scale"),
     Parameter("fc2_scale", "fc2_scale"),
     Parameter("fc1_smooth_scale", "fc1_smooth_scale"),
     Parameter("fc2_smooth_scale", "fc2_smooth_scale"),
-    Parameter("a16", "a16", required=True),
+    Parameter("a16", "a16"),
     Parameter("per_tensor_quant_scale", "per_tensor_quant_scale"),
     Parameter("expert_mask", "expert_mask"),
-    Parameter("activation_method", "activation", required=True),
+    Parameter("activation_method", "activation"),
 )
 
 
@@ -110,7 +108,7 @@ def aiter_keywords(
     keywords = {}
     for parameter in parameters:
         value = arguments[parameter.name]
-        if not parameter.required and parameter.is_neutral(value):
+        if parameter.is_neutral(value):
             continue
         if parameter.aiter_name not in accepted:
             first = parameter.since or f"later than {NEWEST_KNOWN}"
