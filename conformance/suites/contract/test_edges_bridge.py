@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -319,6 +320,85 @@ class TestAiterBridge:
             "hidden_pad": 128,
             "quant_dtype_a": torch.int8,
         }
+
+    @pytest.mark.parametrize("entry", ["fused_moe", "asm_moe_tkw1"])
+    def test_any_keyword(self, api: Any, entry: str) -> None:
+        """Each of both calls sends all that says something to an AITER that takes any keyword."""
+        got: dict[str, Any] = {}
+
+        def call(**keywords: Any) -> torch.Tensor:
+            got.update(keywords)
+            return torch.zeros(2, 2)
+
+        enums = {"ActivationType": enum(Silu=0), "QuantType": enum(No=0)}
+        library = api.Aiter.simulated("9.9", **{entry: call}, **enums)
+        mask = torch.ones(2, dtype=torch.int32)
+        with api.use_bridge(api.AiterBridge(library)):
+            getattr(api, entry)(*[torch.zeros(2, 2) for _ in range(5)], expert_mask=mask)
+        assert ("expert_mask" in got, "topk_weight" in got, "topk_weights" in got) == (True, True, False)
+
+    @pytest.mark.parametrize(
+        ("entry", "parameter", "says"),
+        [
+            # What every release has, and an AITER that is none does not.
+            ("fused_moe", "w1_scale", ("w1_scale", "AITER 0.0.3", "v0.1.1")),
+            ("asm_moe_tkw1", "fc1_scale", ("fc1_scale", "AITER 0.0.3", "v0.1.1")),
+            ("fused_moe", "num_local_tokens", ("num_local_tokens", "AITER 0.0.3", "v0.1.4")),
+            ("fused_moe", "hidden_pad", ("hidden_pad", "AITER 0.0.3", "v0.1.6.post2")),
+            ("fused_moe", "intermediate_pad", ("intermediate_pad", "AITER 0.0.3", "v0.1.6.post2")),
+            ("fused_moe", "bias1", ("bias1", "AITER 0.0.3", "v0.1.6.post2")),
+            ("fused_moe", "bias2", ("bias2", "AITER 0.0.3", "v0.1.6.post2")),
+            ("fused_moe", "output_dtype", ("output_dtype", "no dtype", "v0.1.4")),
+            (
+                "fused_moe",
+                "moe_sorting_dispatch_policy",
+                ("moe_sorting_dispatch_policy", "AITER 0.0.3", "v0.1.5"),
+            ),
+            ("fused_moe", "q_dtype_a", ("q_dtype_a", "no quant_dtype_a", "later than main of 20")),
+        ],
+    )
+    def test_what_it_cannot_take(self, api: Any, entry: str, parameter: str, says: tuple[str, ...]) -> None:
+        """The error says what, which AITER, and the first one that has it, also of what each release has."""
+
+        def fused_moe(
+            hidden_states: Any,
+            w1: Any,
+            w2: Any,
+            topk_weight: Any,
+            topk_ids: Any,
+            activation: Any,
+            quant_type: Any,
+            doweight_stage1: Any,
+        ) -> None: ...
+
+        def asm_moe_tkw1(
+            hidden_states: Any, w1: Any, w2: Any, topk_weight: Any, topk_ids: Any, a16: Any, activation: Any
+        ) -> None: ...
+
+        values = {
+            "hidden_pad": 128,
+            "intermediate_pad": 64,
+            "moe_sorting_dispatch_policy": 1,
+            "output_dtype": torch.float16,
+            "q_dtype_a": torch.int8,
+        }
+        calls = {"fused_moe": fused_moe, "asm_moe_tkw1": asm_moe_tkw1}
+        enums = {"ActivationType": enum(Silu=0), "QuantType": enum(No=0)}
+        library = api.Aiter.simulated("0.0.3", **calls, **enums)
+        tensors = [torch.zeros(2, 2) for _ in range(5)]
+        with api.use_bridge(api.AiterBridge(library)), pytest.raises(ValueError, match=parameter) as caught:
+            getattr(api, entry)(*tensors, **{parameter: values.get(parameter, torch.ones(1))})
+        words = [re.escape(one) + r"(?![.\w])" if one[-1].isdigit() else re.escape(one) for one in says[:2]]
+        assert [one for one in words if not re.search(one, str(caught.value))] == []
+        assert re.search(rf" {re.escape(says[2])}(\d\d-\d\d-\d\d)?$", str(caught.value))
+
+    @pytest.mark.usefixtures("api")
+    def test_tables_cannot_be_changed(self) -> None:
+        """Both calls are data that nobody may bend in passing."""
+        calls = importlib.import_module("aiter_moe.calls")
+        for parameter in (*calls.FUSED_MOE, *calls.ASM_MOE_TKW1):
+            with pytest.raises(AttributeError):
+                parameter.neutral = 0
 
     def test_signature_is_read_once(self, api: Any) -> None:
         """Signature and enums are read at the first call only."""
