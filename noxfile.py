@@ -127,7 +127,7 @@ def isa(session: nox.Session) -> None:
 
 @nox.session
 def faults(session: nox.Session) -> None:
-    """Plant faults and mutants in impl, and print which tests catch them; 15 minutes or less."""
+    """Plant faults and mutants in impl, and print which tests catch them."""
     install(session, extras="cpu", groups=("test", "faults"))
     session.env["OPENBLAS_NUM_THREADS"] = "1"
     session.run("python", "-m", "aiter_conformance.faults", *session.posargs)
