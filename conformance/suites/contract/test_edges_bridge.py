@@ -443,21 +443,31 @@ class TestAiterBridge:
         called = [call.function for call in simulated.calls]
         assert called == ([] if use_operators else ["fused_moe", "asm_moe_tkw1"])
 
-    @pytest.mark.parametrize("leaf", ["AiterUnquantizedExperts", "AiterFp8ChannelExperts"])
-    def test_types_without_operators(self, subject: Subject, api: Any, leaf: str) -> None:
-        """What no operator's schema has made right is right by itself."""
+    @pytest.mark.parametrize(
+        ("leaf", "on_input", "sent"),
+        [
+            ("AiterUnquantizedExperts", False, {"doweight_stage1": False, "swiglu_limit": 7.0}),
+            ("AiterUnquantizedExperts", True, {"doweight_stage1": True, "swiglu_limit": 7.0}),
+            ("AiterFp8ChannelExperts", False, {"doweight_stage1": False, "swiglu_limit": 7.0}),
+            ("AiterFp8ChannelExperts", True, {"a16": False}),
+        ],
+    )
+    def test_types_without_operators(
+        self, subject: Subject, api: Any, leaf: str, on_input: bool, sent: dict[str, Any]
+    ) -> None:
+        """What no operator's schema has made right is of the right type by itself."""
         simulated = simulate(FUTURE)
+        limit = 7 if "swiglu_limit" in sent else None
+        spec = MoEConfigSpec(hidden_dim=64, intermediate_size=32, swiglu_limit=limit)
         with subject.environment("gfx950", installed=simulated):
-            layer = subject.moe_config(MoEConfigSpec(hidden_dim=64, intermediate_size=32, swiglu_limit=7))
             bridge = api.AiterBridge(api.current_bridge().library, use_operators=False)
             tensors = [torch.zeros(shape) for shape in ((3, 64), (3, 64), (8, 64, 64), (8, 64, 32), (3, 1))]
             ids = torch.zeros(3, 1, dtype=torch.int32)
             with api.use_bridge(bridge):
-                experts = getattr(api, leaf)(layer, subject.quant_config(QuantSpec(), {}))
-                experts.apply(*tensors, ids, api.MoEActivation.SILU, 8, *[None] * 6, False)
-        sent = simulated.calls[0].arguments
-        assert sent["doweight_stage1"] is False
-        assert (sent["swiglu_limit"], type(sent["swiglu_limit"])) == (7.0, float)
+                experts = getattr(api, leaf)(subject.moe_config(spec), subject.quant_config(QuantSpec(), {}))
+                experts.apply(*tensors, ids, api.MoEActivation.SILU, 8, *[None] * 6, on_input)
+        got = {name: simulated.calls[0].arguments[name] for name in sent}
+        assert {n: (type(v), v) for n, v in got.items()} == {n: (type(v), v) for n, v in sent.items()}
 
 
 class TestPackage:
