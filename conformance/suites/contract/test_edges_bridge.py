@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-import re
+import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -19,8 +19,38 @@ from typing import Any
 import pytest
 import torch
 
-from aiter_conformance.protocols import MoEConfigSpec, QuantSpec, Subject
+from aiter_conformance.expected_bridge import PARAMETERS, SHARED_TENSORS
+from aiter_conformance.protocols import Entry, MoEConfigSpec, QuantSpec, Subject
 from aiter_conformance.simulated_aiter import FUTURE, simulate
+
+# First release of what not every release has, read from the git tags of ROCm/aiter up to the main of that date.
+FIRST = {
+    **dict.fromkeys(("num_local_tokens", "output_dtype"), "v0.1.4"),
+    "moe_sorting_dispatch_policy": "v0.1.5",
+    **dict.fromkeys(("hidden_pad", "intermediate_pad", "bias1", "bias2"), "v0.1.6.post2"),
+    **dict.fromkeys(("gate_mode", "swiglu_limit"), "v0.1.14"),
+    **dict.fromkeys(("beta", "linear_beta"), "v0.1.19"),
+    **dict.fromkeys((*SHARED_TENSORS, "shared_expert_id"), "v0.1.19.post1"),
+    "q_dtype_a": "later than main of 2026-08-22",
+}
+# Parameter -> arguments in which it says something; one tensor says something of any other.
+SHARED = {**dict.fromkeys(SHARED_TENSORS, torch.ones(1)), "shared_expert_id": 4}
+SITU = {"activation_method": 3, "beta": 1.0, "linear_beta": 1.0}
+SAYS_SOMETHING: dict[str, dict[str, Any]] = {
+    "activation_method": {},
+    "quant_method": {},
+    "doweight_stage1": {},
+    "a16": {},
+    "hidden_pad": {"hidden_pad": 128},
+    "intermediate_pad": {"intermediate_pad": 64},
+    "gate_mode": {"gate_mode": "separated"},
+    "swiglu_limit": {"swiglu_limit": 7.0},
+    "moe_sorting_dispatch_policy": {"moe_sorting_dispatch_policy": 1},
+    "output_dtype": {"output_dtype": torch.float16},
+    "q_dtype_a": {"q_dtype_a": torch.int8},
+    **dict.fromkeys(("beta", "linear_beta"), SITU),
+    **dict.fromkeys(SHARED, SHARED),
+}
 
 
 @pytest.fixture
@@ -337,60 +367,35 @@ class TestAiterBridge:
             getattr(api, entry)(*[torch.zeros(2, 2) for _ in range(5)], expert_mask=mask)
         assert ("expert_mask" in got, "topk_weight" in got, "topk_weights" in got) == (True, True, False)
 
-    @pytest.mark.parametrize(
-        ("entry", "parameter", "says"),
-        [
-            # What every release has, and an AITER that is none does not.
-            ("fused_moe", "w1_scale", ("w1_scale", "AITER 0.0.3", "v0.1.1")),
-            ("asm_moe_tkw1", "fc1_scale", ("fc1_scale", "AITER 0.0.3", "v0.1.1")),
-            ("fused_moe", "num_local_tokens", ("num_local_tokens", "AITER 0.0.3", "v0.1.4")),
-            ("fused_moe", "hidden_pad", ("hidden_pad", "AITER 0.0.3", "v0.1.6.post2")),
-            ("fused_moe", "intermediate_pad", ("intermediate_pad", "AITER 0.0.3", "v0.1.6.post2")),
-            ("fused_moe", "bias1", ("bias1", "AITER 0.0.3", "v0.1.6.post2")),
-            ("fused_moe", "bias2", ("bias2", "AITER 0.0.3", "v0.1.6.post2")),
-            ("fused_moe", "output_dtype", ("output_dtype", "no dtype", "v0.1.4")),
-            (
-                "fused_moe",
-                "moe_sorting_dispatch_policy",
-                ("moe_sorting_dispatch_policy", "AITER 0.0.3", "v0.1.5"),
-            ),
-            ("fused_moe", "q_dtype_a", ("q_dtype_a", "no quant_dtype_a", "later than main of 20")),
-        ],
-    )
-    def test_what_it_cannot_take(self, api: Any, entry: str, parameter: str, says: tuple[str, ...]) -> None:
+    @pytest.mark.parametrize(("entry", "parameter"), [(e, p) for e in PARAMETERS for p in PARAMETERS[e]])
+    def test_what_it_cannot_take(self, api: Any, entry: Entry, parameter: str) -> None:
         """The error says what, which AITER, and the first one that has it, also of what each release has."""
+        names = PARAMETERS[entry]
+        # It takes whatever goes with the parameter, so that the parameter alone is at fault.
+        takes = [name for name in names.values() if name != names[parameter]]
+        called: list[Any] = []
 
-        def fused_moe(
-            hidden_states: Any,
-            w1: Any,
-            w2: Any,
-            topk_weight: Any,
-            topk_ids: Any,
-            activation: Any,
-            quant_type: Any,
-            doweight_stage1: Any,
-        ) -> None: ...
+        def call(**keywords: Any) -> None:
+            called.append(keywords)
 
-        def asm_moe_tkw1(
-            hidden_states: Any, w1: Any, w2: Any, topk_weight: Any, topk_ids: Any, a16: Any, activation: Any
-        ) -> None: ...
-
-        values = {
-            "hidden_pad": 128,
-            "intermediate_pad": 64,
-            "moe_sorting_dispatch_policy": 1,
-            "output_dtype": torch.float16,
-            "q_dtype_a": torch.int8,
-        }
-        calls = {"fused_moe": fused_moe, "asm_moe_tkw1": asm_moe_tkw1}
-        enums = {"ActivationType": enum(Silu=0), "QuantType": enum(No=0)}
-        library = api.Aiter.simulated("0.0.3", **calls, **enums)
-        tensors = [torch.zeros(2, 2) for _ in range(5)]
-        with api.use_bridge(api.AiterBridge(library)), pytest.raises(ValueError, match=parameter) as caught:
-            getattr(api, entry)(*tensors, **{parameter: values.get(parameter, torch.ones(1))})
-        words = [re.escape(one) + r"(?![.\w])" if one[-1].isdigit() else re.escape(one) for one in says[:2]]
-        assert [one for one in words if not re.search(one, str(caught.value))] == []
-        assert re.search(rf" {re.escape(says[2])}(\d\d-\d\d-\d\d)?$", str(caught.value))
+        kind = inspect.Parameter.KEYWORD_ONLY
+        call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [inspect.Parameter(name, kind) for name in takes]
+        )
+        enums = {"ActivationType": enum(Silu=0, Situv2=3), "QuantType": enum(No=0)}
+        library = api.Aiter.simulated("0.0.3", **{entry: call}, **enums)
+        base = dict(zip(names, (torch.zeros(2, 2) for _ in range(5)), strict=False))
+        given = {**base, **SAYS_SOMETHING.get(parameter, {parameter: torch.ones(1)})}
+        with (
+            api.use_bridge(api.AiterBridge(library)),
+            pytest.raises(ValueError, match=r"^\w+ must") as caught,
+        ):
+            getattr(api, entry)(**given)
+        assert str(caught.value) == (
+            f"{parameter} must be left at its default with AITER 0.0.3, whose call has no {names[parameter]} "
+            f"(got a value); the first AITER that has it is {FIRST.get(parameter, 'v0.1.1')}"
+        )
+        assert called == []
 
     @pytest.mark.usefixtures("api")
     def test_tables_cannot_be_changed(self) -> None:
