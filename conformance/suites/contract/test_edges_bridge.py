@@ -23,7 +23,7 @@ from aiter_conformance.expected_bridge import PARAMETERS, SHARED_TENSORS
 from aiter_conformance.protocols import Entry, MoEConfigSpec, QuantSpec, Subject
 from aiter_conformance.simulated_aiter import FUTURE, simulate
 
-# First release of what not every release has, read from the git tags of ROCm/aiter up to the main of that date.
+# First release of what not every release has, from the git tags of ROCm/aiter up to the main of that date.
 FIRST = {
     **dict.fromkeys(("num_local_tokens", "output_dtype"), "v0.1.4"),
     "moe_sorting_dispatch_policy": "v0.1.5",
