@@ -35,7 +35,7 @@ class Level(StrEnum):
     @property
     def about_release(self) -> bool:
         """Whether the level speaks of a release; the others speak of the subject alone."""
-        return self in (Level.INVENTORY, Level.TRACE, Level.COMPILE, Level.ISA, Level.HARDWARE)
+        return self not in (Level.DECLARED, Level.CONTRACT, Level.REFERENCE)
 
     @property
     def meaning(self) -> str:

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from aiter_conformance import evidence, factfile, matrix, modelfile
+from aiter_conformance import evidence, factfile, matrix, matrixfile, modelfile
 from aiter_conformance.axes import load_axes
 from aiter_conformance.documents import write_text
 from aiter_conformance.errors import InfrastructureError, UsageError
@@ -58,7 +58,7 @@ def write_matrix(place: Place, release: str, subject: str) -> matrix.Matrix:
 
 
 def _files(built: matrix.Matrix) -> dict[str, str]:
-    return {"matrix.json": matrix.to_json(built), "README.md": page.render(built, load_axes())}
+    return {"matrix.json": matrixfile.to_json(built), "README.md": page.render(built, load_axes())}
 
 
 def find_matrix(root: Path, version: str | None) -> tuple[matrix.Matrix, str]:
@@ -83,7 +83,7 @@ def find_matrix(root: Path, version: str | None) -> tuple[matrix.Matrix, str]:
         msg = f"VERSION must be one of {', '.join(sorted(found, key=version_key))} (got {version!r})"
         raise UsageError(msg)
     file, words = found[chosen]
-    return matrix.from_json(file.read_text(encoding="utf-8"), f"{words}/{chosen}/matrix.json"), words
+    return matrixfile.from_json(file.read_text(encoding="utf-8"), f"{words}/{chosen}/matrix.json"), words
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from aiter_conformance import matrix
+from aiter_conformance import matrixfile
 from aiter_conformance.axes import Cell, load_axes, spec_dir
 from aiter_conformance.errors import InfrastructureError, UsageError
 from aiter_conformance.evidence import Evidence, Finding, Level, Loaded, ReleaseId
 from aiter_conformance.ledger import parse_ledger
-from aiter_conformance.matrix import Observations, PeerState, Verdict, build, judge
+from aiter_conformance.matrix import PeerState, build
 from aiter_conformance.outcome import Kind, Outcome, Reason
+from aiter_conformance.verdicts import EXECUTED, Observations, Verdict, judge
 
 PASS = Outcome(Kind.PASS)
 REFUSED = Outcome(Kind.REFUSED, Reason.SCHEME, "no")
@@ -100,6 +101,14 @@ class TestJudge:
         good = [Verdict.DECLARED, Verdict.MODELLED, Verdict.EMULATED, Verdict.VALIDATED]
         assert sorted(good, key=lambda verdict: verdict.strength) == good
         assert {v for v in Verdict if v.strength == 0} == set(Verdict) - set(good)
+
+    @pytest.mark.parametrize(("level", "verdict"), list(EXECUTED.items()), ids=str)
+    def test_a_level_that_executes_kernels_has_its_verdict(self, level: Level, verdict: Verdict) -> None:
+        """It speaks for a declared cell, for one that is refused, and against one that fails."""
+        assert judge(Observations({Level.DECLARED: [PASS], level: [PASS]})) is verdict
+        assert judge(Observations({Level.DECLARED: [REFUSED], level: [PASS]})) is Verdict.UNCLAIMED
+        assert judge(Observations({Level.DECLARED: [PASS], level: [FAIL]})) is Verdict.CONFLICT
+        assert verdict.strength > Verdict.MODELLED.strength
 
     def test_every_verdict_is_in_the_table(self) -> None:
         """No verdict is without a row above."""
@@ -247,7 +256,7 @@ class TestJson:
             record(Level.INVENTORY, FAIL),
         ]
         built = build(records, "0.1.7", "impl@0.1.0")
-        assert matrix.from_json(matrix.to_json(built), "x") == built
+        assert matrixfile.from_json(matrixfile.to_json(built), "x") == built
 
     def test_schema_and_code_know_the_same_words(self) -> None:
         """The published schema lists exactly the verdicts and levels of the code."""

@@ -9,9 +9,10 @@ import pytest
 
 from aiter_conformance.axes import Cell, load_axes
 from aiter_conformance.evidence import Level, ReleaseId
-from aiter_conformance.matrix import CellState, KnownFinding, Matrix, PeerState, Source, Verdict
+from aiter_conformance.matrix import CellState, KnownFinding, Matrix, PeerState, Source
 from aiter_conformance.publish import page
 from aiter_conformance.publish.tables import count_verdicts, level_words, never_run, rows
+from aiter_conformance.verdicts import Verdict
 
 AXES = load_axes()
 UNKNOWN = CellState(Verdict.UNKNOWN, {}, None, None, {}, ())

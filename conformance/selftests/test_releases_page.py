@@ -11,8 +11,9 @@ from aiter_conformance.axes import load_axes
 from aiter_conformance.errors import InfrastructureError
 from aiter_conformance.evidence import ReleaseId
 from aiter_conformance.factfile import FactFile
-from aiter_conformance.matrix import CellState, KnownFinding, Matrix, Verdict
+from aiter_conformance.matrix import CellState, KnownFinding, Matrix
 from aiter_conformance.publish import releases
+from aiter_conformance.verdicts import Verdict
 
 FACTS = {
     "0.1.9": {

@@ -13,7 +13,7 @@ from aiter_conformance.axes import ROUTERS, load_axes
 from aiter_conformance.cli.output import json_option, print_json, print_table, progress
 from aiter_conformance.errors import InfrastructureError
 from aiter_conformance.evidence import Level
-from aiter_conformance.matrix import Matrix, Verdict
+from aiter_conformance.matrix import Matrix
 from aiter_conformance.models import load_models
 from aiter_conformance.publish.page import why
 from aiter_conformance.publish.tables import ROUTER_WORDS, count_verdicts, level_words, rows
@@ -21,6 +21,7 @@ from aiter_conformance.release.artefact import open_release
 from aiter_conformance.release.version import version_key
 from aiter_conformance.runner import COLLECTED, QUICK, collect, collect_facts, runnable
 from aiter_conformance.trace.board import parse_board
+from aiter_conformance.verdicts import Verdict
 
 root_option = click.option(
     "--root",

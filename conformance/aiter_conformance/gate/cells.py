@@ -18,8 +18,9 @@ from aiter_conformance.gate.classes import (
 from aiter_conformance.gate.compare import Change
 from aiter_conformance.gate.item import Item, ItemKind
 from aiter_conformance.ledger import Entry, Observation, explains
-from aiter_conformance.matrix import CellState, Matrix, Verdict
+from aiter_conformance.matrix import CellState, Matrix
 from aiter_conformance.outcome import Kind, Reason
+from aiter_conformance.verdicts import Verdict
 
 
 def compare_cells(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from aiter_conformance.matrix import Verdict
 from aiter_conformance.outcome import Kind
+from aiter_conformance.verdicts import Verdict
 
 
 class Standing(StrEnum):

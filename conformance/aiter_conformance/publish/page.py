@@ -9,7 +9,7 @@ from typing import Any
 from aiter_conformance.axes import ROUTERS, Axes, Cell
 from aiter_conformance.evidence import Level
 from aiter_conformance.families import load_families
-from aiter_conformance.matrix import CellState, Matrix, Verdict
+from aiter_conformance.matrix import CellState, Matrix
 from aiter_conformance.publish.markdown import table, template
 from aiter_conformance.publish.tables import (
     ROUTER_WORDS,
@@ -20,6 +20,7 @@ from aiter_conformance.publish.tables import (
     peers,
     rows,
 )
+from aiter_conformance.verdicts import Verdict
 
 _NUMBERS_CHECKED = (Verdict.VALIDATED, Verdict.EMULATED, Verdict.MODELLED)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aiter_conformance.axes import load_axes
-from aiter_conformance.matrix import Matrix, Verdict
+from aiter_conformance.matrix import Matrix
 from aiter_conformance.publish.markdown import table, template
 from aiter_conformance.publish.tables import count_verdicts
 from aiter_conformance.release.facts import FactsTable
+from aiter_conformance.verdicts import Verdict
 
 # What a release engineer looks up first; everything else is in the list of changes.
 _HEADLINES = ("fused_moe", "asm_moe_tkw1", "flydsl")

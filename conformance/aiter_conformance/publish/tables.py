@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from aiter_conformance.axes import ROUTERS, Axes, Cell, Router
 from aiter_conformance.evidence import Level
-from aiter_conformance.matrix import CellState, Matrix, Verdict
+from aiter_conformance.matrix import CellState, Matrix
+from aiter_conformance.verdicts import Verdict
 
 ROUTER_WORDS: dict[Router, str] = {"out": "output", "in": "input"}
 

@@ -16,8 +16,8 @@ from aiter_conformance.gate.classes import (
     change_of_levels,
     change_of_verdicts,
 )
-from aiter_conformance.matrix import Verdict
 from aiter_conformance.outcome import Kind
+from aiter_conformance.verdicts import Verdict
 
 GOOD = {Verdict.DECLARED, Verdict.MODELLED, Verdict.EMULATED, Verdict.VALIDATED}
 BAD = {Verdict.CONFLICT, Verdict.KNOWN_BAD}
