@@ -1,33 +1,27 @@
-"""The ledger of known findings: ``matrices/spec/ledger.toml``, and what it makes of what was observed.
+"""The ledger of known findings, and what it makes of what was observed.
 
 An entry says which observations it explains, how they must look, and until which release. It never hides
-anything
-else: another reason, a larger failure, a success and an observation after its release are errors, and so is
-    an entry
-that explains nothing at all when everything was looked at.
+anything else: another reason, another cause, a larger failure, a success and an observation after its release
+are faults, and so is an entry that explains nothing at all where its releases were looked at.
+``conformance/docs/ledger.md`` explains the rules to whoever writes an entry.
 """
 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from pathlib import Path
-from typing import Any
+from typing import Final
 
-from aiter_conformance.axes import spec_dir
-from aiter_conformance.errors import InfrastructureError, UsageError
-from aiter_conformance.evidence import Level
-from aiter_conformance.outcome import Kind, Reason
-from aiter_conformance.release.findings import FindingCode
+from aiter_conformance.outcome import Kind
 from aiter_conformance.release.version import version_key
 
-_ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
-_UPSTREAM = re.compile(r"[\w.-]+/[\w.-]+#\d+")
-_UNREPORTED = "unreported"
+# Code of the findings in which the contract's own hazards are recorded (`checks.hazards`).
+HAZARD: Final = "contract-hazard"
+
+_FILE_AND_LINE: Final = re.compile(r"(.*[./].*):[0-9]+")
 
 
 class Effect(StrEnum):
@@ -55,6 +49,46 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class Observation:
+    """What was seen of one release: the outcome of a cell or case, or a finding.
+
+    Attributes:
+        release: Version of the release.
+        cell: The cell, for an outcome.
+        case: The case's id, if a single case ran.
+        kind: How it ended, for an outcome.
+        reason: The reason of the outcome, or the code of the finding; None for a pass.
+        size: How large the failure is, in the unit of the check, if it has a size.
+        path: For a finding, what it is about: a file, a board or a hazard.
+        message: The sentence that came with it.
+        level: The level of evidence.
+        board: The board, or the arch at a level that does not ask for the number of CUs; None if unknown.
+    """
+
+    release: str
+    cell: str | None = None
+    case: str | None = None
+    kind: Kind | None = None
+    reason: str | None = None
+    size: float | None = None
+    path: str | None = None
+    message: str | None = None
+    level: str | None = None
+    board: str | None = None
+
+    def __str__(self) -> str:
+        where = f" on {self.board}" if self.board is not None and self.path is None else ""
+        at = f" at level {self.level}" if self.level is not None else ""
+        return f"{self.case or self.cell or self.path} of {self.release}{where}{at}"
+
+
+def without_line(path: str) -> str:
+    """Return what a finding is about without the line: ``a/b.py:12`` is ``a/b.py``, a board stays whole."""
+    match = _FILE_AND_LINE.fullmatch(path)
+    return match[1] if match else path
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One known finding.
 
@@ -68,9 +102,10 @@ class Entry:
         releases: The releases that have it; empty for all.
         cells: Patterns of cells, ``*`` for any text; empty if it is about findings.
         levels: Levels of evidence at which its cells fail; empty for all.
+        boards: Patterns of the boards on which its cells fail; empty for all.
         cases: Patterns of case ids within those cells; empty for all.
-        paths: Patterns of the files that its findings lie in; empty if it is about cases.
-        about: A text that its findings' messages hold; empty for any.
+        paths: Patterns of what its findings are about; empty if it is about cells.
+        about: A text that the message of each of its findings or failures holds; empty for any.
         bound: The largest failure that it explains, in the unit of the check; None if its failures have no
             size.
         until: The release from which on it must be gone; None while nobody has promised one.
@@ -85,6 +120,7 @@ class Entry:
     releases: tuple[Window, ...]
     cells: tuple[str, ...]
     levels: tuple[str, ...]
+    boards: tuple[str, ...]
     cases: tuple[str, ...]
     paths: tuple[str, ...]
     about: str
@@ -93,7 +129,7 @@ class Entry:
 
     def matches(self, seen: Observation) -> bool:
         """Say whether the entry is about *seen*, whatever its outcome."""
-        if self.releases and not any(seen.release in window for window in self.releases):
+        if not self.covers(seen.release):
             return False
         if seen.path is not None:
             about = self.about in (seen.message or "")
@@ -102,37 +138,13 @@ class Entry:
             return False
         if self.levels and seen.level not in self.levels:
             return False
+        if self.boards and seen.board is not None and not _any(self.boards, seen.board):
+            return False
         return not self.cases or (seen.case is not None and _any(self.cases, seen.case))
 
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """What was seen of one release: the outcome of a cell or case, or a finding about a file.
-
-    Attributes:
-        release: Version of the release.
-        cell: The cell, for an outcome.
-        case: The case's id, if a single case ran.
-        kind: How it ended, for an outcome.
-        reason: The reason of the outcome, or the code of the finding; None for a pass.
-        size: How large the failure is, in the unit of the check, if it has a size.
-        path: The file, for a finding.
-        message: The sentence that came with it.
-        level: The level of evidence, for an outcome.
-    """
-
-    release: str
-    cell: str | None = None
-    case: str | None = None
-    kind: Kind | None = None
-    reason: str | None = None
-    size: float | None = None
-    path: str | None = None
-    message: str | None = None
-    level: str | None = None
-
-    def __str__(self) -> str:
-        return f"{self.case or self.cell or self.path} of {self.release}"
+    def covers(self, release: str) -> bool:
+        """Say whether a release is in one of the entry's windows."""
+        return not self.releases or any(release in window for window in self.releases)
 
 
 class FaultKind(StrEnum):
@@ -144,6 +156,21 @@ class FaultKind(StrEnum):
     LAUNCHED = "launched"
     EXPIRED = "expired"
     UNMATCHED = "unmatched"
+
+    @property
+    def advice(self) -> str:
+        """What to do about it, one sentence."""
+        return _ADVICE[self]
+
+
+_ADVICE: Final = {
+    FaultKind.UNEXPECTED_PASS: "If it is mended, end the window at this release; if not, narrow the entry.",
+    FaultKind.OTHER_REASON: "This is another finding: narrow the entry, and look at what is new.",
+    FaultKind.BEYOND_BOUND: "This is worse than what is known: look at it before the bound is raised.",
+    FaultKind.LAUNCHED: "What is in quarantine must not run: find out what launched it.",
+    FaultKind.EXPIRED: "Ask upstream what became of it, then move until, or report that it was not mended.",
+    FaultKind.UNMATCHED: "Delete the entry if it is gone for good; otherwise mend what it matches.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,69 +188,43 @@ class Fault:
     message: str
 
 
-def load_ledger(path: Path | None = None) -> tuple[Entry, ...]:
-    """Read the ledger, in the order of the file.
-
-    Args:
-        path: The file; by default the project's own.
-
-    Raises:
-        InfrastructureError: It is not there, is not TOML, or an entry breaks a rule; the message names the
-            entry.
-    """
-    file = path or spec_dir() / "ledger.toml"
-    try:
-        return parse_ledger(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        msg = f"the ledger must be a readable UTF-8 file ({type(error).__name__}: {file.name})"
-        raise InfrastructureError(msg) from error
-
-
-def parse_ledger(text: str) -> tuple[Entry, ...]:
-    """Read a ledger's text; see `load_ledger`."""
-    try:
-        data = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        msg = f"the ledger must be TOML ({error})"
-        raise InfrastructureError(msg) from error
-    raw = data.pop("entry", [])
-    if data or not isinstance(raw, list) or not all(isinstance(item, dict) for item in raw):
-        msg = (
-            "the ledger must be a list of [[entry]] tables and nothing else (got "
-            f"{', '.join(data) or 'no list'})"
-        )
-        raise InfrastructureError(msg)
-    entries = tuple(_Reader(item).entry() for item in raw)
-    seen: set[str] = set()
-    for entry in entries:
-        if entry.id in seen:
-            msg = f"the id of a ledger entry must be its own (got {entry.id!r} twice)"
-            raise InfrastructureError(msg)
-        seen.add(entry.id)
-    return entries
-
-
 def judge(entries: Sequence[Entry], observations: Iterable[Observation], *, full: bool) -> list[Fault]:
     """Hold observations against the ledger.
 
     Args:
         entries: The ledger.
         observations: What was seen, of whatever releases.
-        full: Whether that is everything that there is to see: only then is an entry without a match a fault.
+        full: Whether that is everything that there is to see of those releases and levels: only then is an
+            entry without a match a fault, unless it is `not_looked_at`.
     """
+    seen = list(observations)
     faults: list[Fault] = []
     matched: set[str] = set()
-    for seen in observations:
+    for one in seen:
         for entry in entries:
-            if entry.matches(seen):
+            if entry.matches(one):
                 matched.add(entry.id)
-                faults += _faults(entry, seen)
+                faults += _faults(entry, one)
     if full:
+        unseen = {entry.id for entry in not_looked_at(entries, seen)}
         for entry in entries:
-            if entry.id not in matched:
+            if entry.id not in matched | unseen:
                 message = "an entry must explain something that was observed (nothing matches it)"
                 faults.append(Fault(entry.id, FaultKind.UNMATCHED, message))
     return faults
+
+
+def not_looked_at(entries: Sequence[Entry], observations: Iterable[Observation]) -> list[Entry]:
+    """Return the entries that are about releases or levels of which nothing at all was observed."""
+    looked_at = {(one.release, one.level) for one in observations}
+    return [
+        entry
+        for entry in entries
+        if not any(
+            entry.covers(release) and (not entry.levels or level in entry.levels)
+            for release, level in looked_at
+        )
+    ]
 
 
 def explains(entries: Sequence[Entry], seen: Observation) -> Entry | None:
@@ -245,6 +246,9 @@ def _faults(entry: Entry, seen: Observation) -> list[Fault]:
     if seen.reason != entry.reason:
         message = f"it must fail with {entry.reason} ({seen} failed with {seen.reason})"
         faults.append(Fault(entry.id, FaultKind.OTHER_REASON, message))
+    elif entry.about not in (seen.message or ""):
+        message = f"its failures must speak of {entry.about!r} ({seen}: {seen.message})"
+        faults.append(Fault(entry.id, FaultKind.OTHER_REASON, message))
     if entry.bound is not None and (seen.size is None or not seen.size <= entry.bound):
         message = f"its failures must be at most {entry.bound} ({seen}: {seen.size})"
         faults.append(Fault(entry.id, FaultKind.BEYOND_BOUND, message))
@@ -256,97 +260,3 @@ def _faults(entry: Entry, seen: Observation) -> list[Fault]:
 
 def _any(patterns: Sequence[str], text: str) -> bool:
     return any(fnmatchcase(text, pattern) for pattern in patterns)
-
-
-class _Reader:
-    """Reads one entry, and names it in every complaint."""
-
-    def __init__(self, raw: dict[str, Any]) -> None:
-        self._raw = dict(raw)
-        self._id = self._raw.get("id")
-
-    def entry(self) -> Entry:
-        upstream = self._text("upstream")
-        page = self._text("page", optional=True) or None
-        if upstream != _UNREPORTED and not _UPSTREAM.fullmatch(upstream):
-            raise self._broken(f"upstream must be owner/repo#number or {_UNREPORTED!r} (got {upstream!r})")
-        if upstream == _UNREPORTED and page is None:
-            raise self._broken("an unreported finding must have a page")
-        effect = self._text("effect")
-        if effect not in set(Effect):
-            raise self._broken(f"effect must be one of {', '.join(Effect)} (got {effect!r})")
-        entry = Entry(
-            id=self._text("id"),
-            title=self._text("title"),
-            upstream=upstream,
-            page=page,
-            effect=Effect(effect),
-            reason=self._text("reason"),
-            releases=self._windows(),
-            cells=self._texts("cells"),
-            levels=self._texts("levels"),
-            cases=self._texts("cases"),
-            paths=self._texts("paths"),
-            about=self._text("about", optional=True),
-            bound=self._number("bound"),
-            until=self._version(self._raw.pop("until", None), "until"),
-        )
-        if self._raw:
-            raise self._broken(f"keys must be known (got {', '.join(sorted(self._raw))})")
-        if not _ID.fullmatch(entry.id):
-            raise self._broken(f"id must be small letters, digits and hyphens (got {entry.id!r})")
-        if bool(entry.cells) == bool(entry.paths):
-            raise self._broken("it must be about cells or about paths, one of them")
-        unknown = set(entry.levels) - set(Level)
-        if unknown:
-            raise self._broken(f"levels must be known (got {', '.join(sorted(unknown))})")
-        known = set(Reason) if entry.cells else set(FindingCode)
-        if entry.reason not in known:
-            raise self._broken(
-                f"reason must be a known {'reason' if entry.cells else 'code'} (got {entry.reason!r})"
-            )
-        return entry
-
-    def _text(self, key: str, *, optional: bool = False) -> str:
-        value = self._raw.pop(key, "" if optional else None)
-        if not isinstance(value, str) or not (value.strip() or optional):
-            raise self._broken(f"{key} must be a text (got {value!r})")
-        return value
-
-    def _texts(self, key: str) -> tuple[str, ...]:
-        value = self._raw.pop(key, [])
-        if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
-            raise self._broken(f"{key} must be a list of texts (got {value!r})")
-        return tuple(value)
-
-    def _number(self, key: str) -> float | None:
-        value = self._raw.pop(key, None)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-            raise self._broken(f"{key} must be a positive number (got {value!r})")
-        return float(value)
-
-    def _windows(self) -> tuple[Window, ...]:
-        value = self._raw.pop("releases", [])
-        windows = []
-        for item in value if isinstance(value, list) else [None]:
-            if not isinstance(item, dict) or not {"from"} <= item.keys() <= {"from", "before"}:
-                raise self._broken("releases must be a list of {from = ..., before = ...}")
-            first, before = self._version(item["from"], "from"), self._version(item.get("before"), "before")
-            if first is None or (before is not None and version_key(first) >= version_key(before)):
-                raise self._broken(f"a window of releases must not be empty (got {first} to {before})")
-            windows.append(Window(first, before))
-        return tuple(windows)
-
-    def _version(self, value: object, key: str) -> str | None:
-        if value is None:
-            return None
-        try:
-            version_key(str(value))
-        except UsageError as error:
-            raise self._broken(f"{key}: {error}") from error
-        return str(value)
-
-    def _broken(self, why: str) -> InfrastructureError:
-        return InfrastructureError(f"ledger entry {self._id!r}: {why}; mend matrices/spec/ledger.toml")

@@ -14,6 +14,7 @@ from aiter_conformance import __version__, factfile
 from aiter_conformance import contract as contract_data
 from aiter_conformance.axes import Cell, load_axes
 from aiter_conformance.evidence import Evidence, Finding, Level, ReleaseId
+from aiter_conformance.ledger import HAZARD
 from aiter_conformance.levels import declared, inventory
 from aiter_conformance.outcome import Kind, Outcome
 from aiter_conformance.protocols import Subject
@@ -95,12 +96,14 @@ def _declared(subject: Subject) -> list[Evidence]:
 
 
 def _contract(subject: Subject, tell: Progress) -> list[Evidence]:
+    from aiter_conformance.checks import hazards
     from aiter_conformance.levels import contract
 
     outcomes = _cell_by_cell("cells against the contract", contract.observe_cell, subject, tell)
     shown = sorted({name for o in outcomes.values() for name in o.details.get("differences", [])})
-    differences = [Finding("difference", name, subject.differences[name].consequence) for name in shown]
-    return _per_arch(Level.CONTRACT, outcomes, subject=subject, findings=differences)
+    findings = [Finding("difference", name, subject.differences[name].consequence) for name in shown]
+    findings += [Finding(HAZARD, name, seen) for name, seen in hazards.observe_hazards(subject).items()]
+    return _per_arch(Level.CONTRACT, outcomes, subject=subject, findings=findings)
 
 
 def _reference(subject: Subject, tell: Progress) -> list[Evidence]:

@@ -169,7 +169,7 @@ class TestLedger:
         run(*PUBLISH, wheel, "--root", checkout)
         result = run("ledger", "check", "--root", checkout, "--json")
         assert result.code == 1
-        assert {fault["kind"] for fault in json.loads(result.out)} == {"unmatched"}
+        assert {fault["kind"] for fault in json.loads(result.out)["faults"]} == {"unmatched"}
 
 
 class TestMatrixBuildAndShow:

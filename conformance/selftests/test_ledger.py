@@ -15,9 +15,10 @@ from aiter_conformance.ledger import (
     Window,
     explains,
     judge,
-    load_ledger,
-    parse_ledger,
+    not_looked_at,
+    without_line,
 )
+from aiter_conformance.ledgerfile import load_ledger, parse_ledger
 from aiter_conformance.outcome import Kind
 
 CELL_ENTRY = """
@@ -89,9 +90,10 @@ class TestParseLedger:
             ("ROCm/aiter#1", "issue 1", "owner/repo#number"),
             ("ROCm/aiter#1", "unreported", "must have a page"),
             ("expected-fail", "ignore", "effect must be one of"),
-            ("call-differs", "wrong-arch", "reason must be a known reason"),
-            ('cells = ["gfx950/mxfp4-*/swigluoai/*"]', "", "cells or about paths"),
-            ('cells = ["', 'paths = ["x"]\ncells = ["', "cells or about paths"),
+            ("call-differs", "wrong-arch", "one that a cell can fail with"),
+            ('cells = ["gfx950/mxfp4-*/swigluoai/*"]', "", "about cells, about paths"),
+            ('cells = ["', 'paths = ["x"]\ncells = ["', "code of a finding"),
+            ('cells = ["', 'boards = ["gfx950:256"]\npaths = ["', "restrict cells, and it has none"),
             ('cells = ["gfx950/mxfp4-*/swigluoai/*"]', "cells = [1]", "cells must be a list of texts"),
             ('from = "0.1.14"', 'from = "0.1.18"', "must not be empty"),
             ('from = "0.1.14"', 'from = "soon"', "PEP 440"),
@@ -209,3 +211,73 @@ class TestJudge:
         assert judge(entries, [FAILED], full=False) == []
         message = "an entry must explain something that was observed (nothing matches it)"
         assert judge(entries, [FAILED], full=True) == [Fault("gone-module", FaultKind.UNMATCHED, message)]
+
+    def test_an_entry_about_releases_that_nobody_looked_at(self) -> None:
+        """It explains nothing and is no fault, but is named; one observation of such a release changes that."""
+        entries = parse_ledger(CELL_ENTRY)
+        elsewhere = replace(FAILED, release="0.1.13")
+        assert judge(entries, [elsewhere], full=True) == []
+        assert not_looked_at(entries, [elsewhere]) == list(entries)
+        looked_at = replace(elsewhere, release="0.1.14", cell="gfx942/bf16/silu/out")
+        assert [fault.kind for fault in judge(entries, [elsewhere, looked_at], full=True)] == [
+            FaultKind.UNMATCHED
+        ]
+        assert not_looked_at(entries, [elsewhere, looked_at]) == []
+
+    def test_an_entry_about_a_level_that_nobody_ran(self) -> None:
+        """Looking at other levels of its releases is not looking at it."""
+        entries = parse_ledger(CELL_ENTRY.replace("bound = 0.5", 'levels = ["trace"]'))
+        seen = replace(FAILED, cell="gfx942/bf16/silu/out", level="inventory")
+        assert not_looked_at(entries, [seen]) == list(entries)
+        assert not_looked_at(entries, [replace(seen, level="trace")]) == []
+
+    def test_an_entry_about_some_boards(self) -> None:
+        """A pass on another board of the arch is no unexpected pass, and its failure is not explained."""
+        (entry,) = parse_ledger(CELL_ENTRY + 'boards = ["gfx950:256"]\n')
+        passed = replace(FAILED, kind=Kind.PASS, reason=None, size=None)
+        assert judge([entry], [replace(passed, board="gfx950:128")], full=False) == []
+        assert explains([entry], replace(FAILED, board="gfx950:128")) is None
+        assert explains([entry], replace(FAILED, board="gfx950:256")) is entry
+        (fault,) = judge([entry], [replace(passed, board="gfx950:256")], full=False)
+        assert fault.kind is FaultKind.UNEXPECTED_PASS
+
+    def test_a_failure_that_speaks_of_something_else(self) -> None:
+        """An entry that names a cause does not explain another failure of the same reason."""
+        (entry,) = parse_ledger(CELL_ENTRY + 'about = "n_pad_zeros"\n')
+        assert explains([entry], replace(FAILED, message="n_pad_zeros is 768")) is entry
+        (fault,) = judge([entry], [replace(FAILED, message="k_pad_zeros is 384")], full=False)
+        assert fault.kind is FaultKind.OTHER_REASON
+
+    def test_an_entry_about_cells_and_findings(self) -> None:
+        """One entry explains a trace's finding on a board and the cells that fail by it."""
+        (entry,) = parse_ledger(
+            CELL_ENTRY.replace("call-differs", "no-kernel").replace("bound = 0.5", "")
+            + 'paths = ["gfx950:*"]\nabout = "situv2"\n'
+        )
+        message = "no kernel for situv2"
+        assert explains([entry], replace(FAILED, reason="no-kernel", size=None, message=message)) is entry
+        found = Observation("0.1.14", path="gfx950:256", reason="no-kernel", message=message)
+        assert explains([entry], found) is entry
+
+    @pytest.mark.parametrize("kind", FaultKind)
+    def test_every_fault_comes_with_advice(self, kind: FaultKind) -> None:
+        """Whoever reads a fault is told what to do, in one sentence."""
+        assert kind.advice.endswith(".")
+
+
+class TestWithoutLine:
+    """`without_line`."""
+
+    @pytest.mark.parametrize(
+        ("path", "expected"),
+        [
+            ("aiter/fused_moe.py:12", "aiter/fused_moe.py"),
+            ("setup.py:3", "setup.py"),
+            ("aiter/fused_moe.py", "aiter/fused_moe.py"),
+            ("gfx942:304", "gfx942:304"),
+            ("stale-shared-gates", "stale-shared-gates"),
+        ],
+    )
+    def test_a_line_is_no_part_of_it(self, path: str, expected: str) -> None:
+        """The line of a file is dropped; the CUs of a board are no line."""
+        assert without_line(path) == expected

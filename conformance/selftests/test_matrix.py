@@ -11,7 +11,7 @@ from aiter_conformance import matrixfile
 from aiter_conformance.axes import Cell, load_axes, spec_dir
 from aiter_conformance.errors import InfrastructureError, UsageError
 from aiter_conformance.evidence import Evidence, Finding, Level, Loaded, ReleaseId
-from aiter_conformance.ledger import parse_ledger
+from aiter_conformance.ledgerfile import parse_ledger
 from aiter_conformance.matrix import PeerState, build
 from aiter_conformance.outcome import Kind, Outcome, Reason
 from aiter_conformance.verdicts import EXECUTED, Observations, Verdict, judge

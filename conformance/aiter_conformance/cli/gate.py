@@ -18,7 +18,7 @@ from aiter_conformance.gate.classes import FAILING, ChangeClass
 from aiter_conformance.gate.pair import observe_pair
 from aiter_conformance.gate.report import Report, board_filter, compare
 from aiter_conformance.gate.side import Side
-from aiter_conformance.ledger import load_ledger
+from aiter_conformance.ledgerfile import load_ledger
 from aiter_conformance.runner import COLLECTED, runnable
 
 # What the level trace runs a release's dispatch with.

@@ -11,7 +11,11 @@ import click
 from aiter_conformance import evidence, store
 from aiter_conformance.cli.matrix import root_option
 from aiter_conformance.cli.output import json_option, print_json, print_table
-from aiter_conformance.ledger import Entry, Observation, judge, load_ledger
+from aiter_conformance.ledger import Entry, Fault, Observation, judge, not_looked_at, without_line
+from aiter_conformance.ledgerfile import load_ledger
+
+# A run of faults of one kind is one thing to mend; the first few say which.
+_SHOWN = 5
 
 
 @click.group("ledger")
@@ -42,18 +46,35 @@ def _releases(entry: Entry) -> str:
 def check_command(root: Path, as_json: bool) -> int:
     """Hold the ledger against the checked-in evidence.
 
-    Exit code 1 if an entry explains nothing, or something that it names looks otherwise than it says.
+    Exit code 1 if an entry explains nothing, or something that it names looks otherwise than it says. An entry
+    about releases of which no evidence is checked in is named, and is no fault.
     """
     place = store.checkout_place(root)
     entries = load_ledger()
-    faults = judge(entries, _observations(place.reports), full=True)
+    observations = list(_observations(place.reports))
+    faults = judge(entries, observations, full=True)
+    unseen = [entry.id for entry in not_looked_at(entries, observations)]
     if as_json:
-        print_json([asdict(fault) for fault in faults])
+        print_json({"faults": [asdict(fault) for fault in faults], "not_looked_at": unseen})
         return int(bool(faults))
     click.echo(f"{len(entries)} entries, {len(faults)} faults")
-    for fault in faults:
-        click.echo(f"  {fault.entry}: {fault.kind.value}: {fault.message}")
+    for line in _fault_lines(faults):
+        click.echo(f"  {line}")
+    if unseen:
+        click.echo(f"NOT LOOKED AT, for want of evidence of their releases: {', '.join(unseen)}")
     return int(bool(faults))
+
+
+def _fault_lines(faults: list[Fault]) -> Iterator[str]:
+    groups: dict[tuple[str, str], list[Fault]] = {}
+    for fault in faults:
+        groups.setdefault((fault.entry, fault.kind.value), []).append(fault)
+    for (entry, kind), group in groups.items():
+        for fault in group[:_SHOWN]:
+            yield f"{entry}: {kind}: {fault.message}"
+        if len(group) > _SHOWN:
+            yield f"{entry}: {kind}: {len(group) - _SHOWN} more"
+        yield f"{entry}: {group[0].kind.advice}"
 
 
 def _observations(reports: Path) -> Iterator[Observation]:
@@ -74,7 +95,13 @@ def _observations(reports: Path) -> Iterator[Observation]:
                     reason=outcome.reason,
                     message=outcome.message,
                     level=record.level,
+                    board=record.board,
                 )
             for finding in record.findings:
-                path = finding.path.partition(":")[0]
-                yield Observation(version, path=path, reason=finding.code, message=finding.message)
+                yield Observation(
+                    version,
+                    path=without_line(finding.path),
+                    reason=finding.code,
+                    message=finding.message,
+                    level=record.level,
+                )

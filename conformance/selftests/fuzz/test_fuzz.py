@@ -26,7 +26,7 @@ from packaging.version import Version
 from aiter_conformance import evidence
 from aiter_conformance.axes import Cell, spec_dir
 from aiter_conformance.errors import HarnessError
-from aiter_conformance.ledger import parse_ledger
+from aiter_conformance.ledgerfile import parse_ledger
 from aiter_conformance.outcome import Kind, Outcome, Reason
 from aiter_conformance.release import open_release, read_facts, read_tuned, take_inventory
 from aiter_conformance.release.codeobject import CodeObjectError, parse_code_object, read_kernel_metadata

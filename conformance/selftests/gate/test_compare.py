@@ -15,7 +15,8 @@ from aiter_conformance.gate import page
 from aiter_conformance.gate.classes import FAILING, ChangeClass
 from aiter_conformance.gate.report import Report, compare
 from aiter_conformance.gate.side import Side
-from aiter_conformance.ledger import Entry, parse_ledger
+from aiter_conformance.ledger import Entry
+from aiter_conformance.ledgerfile import parse_ledger
 from aiter_conformance.outcome import Kind, Outcome, Reason
 
 Files = dict[str, bytes]

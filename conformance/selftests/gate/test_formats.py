@@ -14,7 +14,7 @@ from aiter_conformance import documents
 from aiter_conformance.errors import InfrastructureError, UsageError
 from aiter_conformance.gate import formats, page
 from aiter_conformance.gate.report import Report
-from aiter_conformance.ledger import parse_ledger
+from aiter_conformance.ledgerfile import parse_ledger
 
 Files = dict[str, bytes]
 Gate = Callable[..., Report]
