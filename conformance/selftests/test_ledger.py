@@ -213,7 +213,7 @@ class TestJudge:
         assert judge(entries, [FAILED], full=True) == [Fault("gone-module", FaultKind.UNMATCHED, message)]
 
     def test_an_entry_about_releases_that_nobody_looked_at(self) -> None:
-        """It explains nothing and is no fault, but is named; one observation of such a release changes that."""
+        """It is no fault, but is named; one observation of such a release makes it one."""
         entries = parse_ledger(CELL_ENTRY)
         elsewhere = replace(FAILED, release="0.1.13")
         assert judge(entries, [elsewhere], full=True) == []

@@ -46,8 +46,8 @@ def _releases(entry: Entry) -> str:
 def check_command(root: Path, as_json: bool) -> int:
     """Hold the ledger against the checked-in evidence.
 
-    Exit code 1 if an entry explains nothing, or something that it names looks otherwise than it says. An entry
-    about releases of which no evidence is checked in is named, and is no fault.
+    Exit code 1 if an entry explains nothing, or something that it names looks otherwise than it says. An
+    entry about releases of which no evidence is checked in is named, and is no fault.
     """
     place = store.checkout_place(root)
     entries = load_ledger()
