@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aiter_moe.activation import ActivationMethod, MoEActivation
 from aiter_moe.arch import AITER_MOE_ARCHS, current_arch, detect_arch, is_fp8_fnuz, use_arch
-from aiter_moe.bridge import Aiter, AiterBridge, current_bridge, find_aiter, use_bridge
+from aiter_moe.bridge import AiterBridge, current_bridge, use_bridge
 from aiter_moe.config import FusedMoEConfig, FusedMoEParallelConfig, RoutingMethodType
-from aiter_moe.experts import (
-    AiterExperts,
+from aiter_moe.experts import AiterExperts
+from aiter_moe.leaves import (
     AiterFp8BlockExperts,
     AiterFp8ChannelExperts,
     AiterFp8TensorExperts,
     AiterMxfp4Experts,
     AiterUnquantizedExperts,
 )
+from aiter_moe.library import Aiter, find_aiter
 from aiter_moe.modular import (
     ExpertTokensMetadata,
     FusedMoEActivationFormat,
@@ -115,7 +116,6 @@ if TYPE_CHECKING:
         prepare_weights,
     )
 
-# Names that need torch, and the modules that have them.
 __all__ = [
     "AITER_MOE_ARCHS",
     "FUSED_MOE_UNQUANTIZED_CONFIG",
@@ -221,6 +221,7 @@ __all__ = [
     "write_result",
 ]
 
+# Names that need torch, and the modules that have them.
 _LAZY: Final = {
     "ExpertWeights": "checkpoint",
     "_resolve_aiter_activation": "dispatch",

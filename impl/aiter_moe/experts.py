@@ -1,4 +1,4 @@
-"""The five experts classes, the leaves: what each accepts, and the call it makes."""
+"""What the experts classes, the leaves, have in common: what they are asked, and the call they make."""
 
 from __future__ import annotations
 
@@ -13,23 +13,12 @@ from aiter_moe.modular import (
     Refusal,
     TopKWeightAndReduceNoOP,
 )
-from aiter_moe.quant import (
-    QuantKey,
-    QuantMethod,
-    kFp8Dynamic128Sym,
-    kFp8DynamicTensorSym,
-    kFp8DynamicTokenSym,
-    kFp8Static128BlockSym,
-    kFp8StaticChannelSym,
-    kFp8StaticTensorSym,
-    kInt4Static32,
-    kMxfp4Dynamic,
-    kMxfp4Static,
-)
+from aiter_moe.quant import QuantKey, QuantMethod
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
+    import torch
     from torch import Tensor
 
     from aiter_moe.config import FusedMoEConfig, FusedMoEParallelConfig
@@ -50,7 +39,9 @@ _ACTIVATIONS: Final = frozenset(
 )
 
 
-class _Accepts(NamedTuple):
+class Accepts(NamedTuple):
+    """One quantisation scheme that a leaf accepts."""
+
     weight_key: QuantKey | None
     activation_key: QuantKey | None
     arch: str | None = None
@@ -66,7 +57,7 @@ class AiterExperts(FusedMoEExpertsModular):
     consumes_expert_mask: ClassVar[bool] = True
     _AITER_QUANT_METHOD: ClassVar[QuantMethod]
     _SUPPORTS_ROUTER_WEIGHT_ON_INPUT: ClassVar[bool] = True
-    _ACCEPTS: ClassVar[tuple[_Accepts, ...]]
+    _ACCEPTS: ClassVar[tuple[Accepts, ...]]
 
     @staticmethod
     def activation_format() -> FusedMoEActivationFormat:
@@ -88,7 +79,7 @@ class AiterExperts(FusedMoEExpertsModular):
     @classmethod
     def _supports_quant_scheme(cls, weight_key: QuantKey | None, activation_key: QuantKey | None) -> bool:
         arch = current_arch()
-        return any(_Accepts(weight_key, activation_key, a) in cls._ACCEPTS for a in (None, arch))
+        return any(Accepts(weight_key, activation_key, a) in cls._ACCEPTS for a in (None, arch))
 
     @staticmethod
     def _supports_parallel_config(moe_parallel_config: FusedMoEParallelConfig) -> bool:
@@ -185,15 +176,46 @@ class AiterExperts(FusedMoEExpertsModular):
             RuntimeError: SITU, and AITER's environment no longer says what the bridge told it.
             ValueError: A bad argument, a bad combination, or one that the AITER at hand cannot take.
         """
-        from aiter_moe.dispatch import dispatch_policy, rocm_aiter_fused_experts
         from aiter_moe.result import write_result
+
+        result = self._run(
+            hidden_states,
+            w1,
+            w2,
+            topk_weights,
+            topk_ids,
+            activation,
+            expert_map,
+            a1q_scale,
+            expert_tokens_meta,
+            apply_router_weight_on_input,
+            output.dtype,
+        )
+        write_result(output, result)
+
+    def _run(
+        self,
+        hidden_states: Tensor,
+        w1: Tensor,
+        w2: Tensor,
+        topk_weights: Tensor,
+        topk_ids: Tensor,
+        activation: MoEActivation,
+        expert_mask: Tensor | None,
+        a1q_scale: Tensor | None,
+        expert_tokens_meta: ExpertTokensMetadata | None,
+        apply_router_weight_on_input: bool,
+        output_dtype: torch.dtype,
+    ) -> Tensor:
+        """Return what `apply` writes, from those of its arguments that are used."""
+        from aiter_moe.dispatch import dispatch_policy, rocm_aiter_fused_experts
 
         if apply_router_weight_on_input and not self._SUPPORTS_ROUTER_WEIGHT_ON_INPUT:
             msg = f"apply_router_weight_on_input must be False for {type(self).__name__} (got True)"
             raise ValueError(msg)
         extra = self._extra_fused_moe_kwargs()
         self._check_biases(extra)
-        result = rocm_aiter_fused_experts(
+        return rocm_aiter_fused_experts(
             hidden_states,
             w1,
             w2,
@@ -203,15 +225,14 @@ class AiterExperts(FusedMoEExpertsModular):
             quant_method=self._AITER_QUANT_METHOD,
             activation=activation,
             apply_router_weight_on_input=apply_router_weight_on_input,
-            expert_mask=expert_map,
+            expert_mask=expert_mask,
             quant_config=self.quant_config,
             a1q_scale=a1q_scale,
             num_local_tokens=_num_local_tokens(expert_tokens_meta),
-            output_dtype=output.dtype,
+            output_dtype=output_dtype,
             moe_sorting_dispatch_policy=dispatch_policy(),
             **extra,
         )
-        write_result(output, result)
 
     def _extra_fused_moe_kwargs(self) -> dict[str, Any]:
         """Return what the leaf adds to the common call."""
@@ -238,114 +259,3 @@ def _num_local_tokens(expert_tokens_meta: ExpertTokensMetadata | None) -> Tensor
     """
     counts = None if expert_tokens_meta is None else expert_tokens_meta.expert_num_tokens
     return counts if counts is not None and counts.numel() == 1 else None
-
-
-class AiterUnquantizedExperts(AiterExperts):
-    """bf16 or fp16 weights and activations."""
-
-    _AITER_QUANT_METHOD = QuantMethod.NO
-    _ACCEPTS = (_Accepts(None, None),)
-
-
-class AiterFp8BlockExperts(AiterExperts):
-    """fp8 weights in blocks of 128 x 128, fp8 activations in groups of 128."""
-
-    _AITER_QUANT_METHOD = QuantMethod.BLOCK_128x128
-    _SUPPORTS_ROUTER_WEIGHT_ON_INPUT = False
-    _ACCEPTS = (_Accepts(kFp8Static128BlockSym, kFp8Dynamic128Sym),)
-
-
-class AiterFp8TensorExperts(AiterExperts):
-    """fp8 weights and activations with one scale a tensor; the activations' is static or dynamic."""
-
-    _AITER_QUANT_METHOD = QuantMethod.PER_TENSOR
-    _ACCEPTS = (
-        _Accepts(kFp8StaticTensorSym, kFp8StaticTensorSym),
-        _Accepts(kFp8StaticTensorSym, kFp8DynamicTensorSym),
-    )
-
-
-class AiterFp8ChannelExperts(AiterExperts):
-    """fp8 weights with one scale an output channel, fp8 activations with one a token."""
-
-    _AITER_QUANT_METHOD = QuantMethod.PER_TOKEN
-    _ACCEPTS = (_Accepts(kFp8StaticChannelSym, kFp8DynamicTokenSym),)
-
-    def apply(
-        self,
-        output: Tensor,
-        hidden_states: Tensor,
-        w1: Tensor,
-        w2: Tensor,
-        topk_weights: Tensor,
-        topk_ids: Tensor,
-        activation: MoEActivation,
-        global_num_experts: int,
-        expert_map: Tensor | None,
-        a1q_scale: Tensor | None,
-        a2_scale: Tensor | None,
-        workspace13: Tensor,
-        workspace2: Tensor,
-        expert_tokens_meta: ExpertTokensMetadata | None,
-        apply_router_weight_on_input: bool,
-    ) -> None:
-        """As `AiterExperts.apply`, but router weights on input go through AITER's ``asm_moe_tkw1``.
-
-        That operator takes no metadata, no padding, no clamp, no scales of activations and no output type,
-        and neither SITU nor SWIGLUOAI_UNINTERLEAVE; asking for one of them is a ValueError.
-        """
-        if not apply_router_weight_on_input:
-            super().apply(
-                output,
-                hidden_states,
-                w1,
-                w2,
-                topk_weights,
-                topk_ids,
-                activation,
-                global_num_experts,
-                expert_map,
-                a1q_scale,
-                a2_scale,
-                workspace13,
-                workspace2,
-                expert_tokens_meta,
-                apply_router_weight_on_input,
-            )
-            return
-        from aiter_moe.result import write_result
-        from aiter_moe.tkw1 import tkw1_experts
-
-        if expert_tokens_meta is not None:
-            msg = f"expert_tokens_meta must be None with router weights on input (got {expert_tokens_meta})"
-            raise ValueError(msg)
-        result = tkw1_experts(
-            hidden_states,
-            w1,
-            w2,
-            topk_weights,
-            topk_ids,
-            self.moe_config,
-            self.quant_config,
-            activation,
-            expert_map,
-            a1q_scale,
-            output.dtype,
-        )
-        write_result(output, result)
-
-
-class AiterMxfp4Experts(AiterExperts):
-    """MXFP4 weights with unquantised or MXFP4 activations; on gfx942, Kimi-K3's MXFP4 requantised to int4."""
-
-    _AITER_QUANT_METHOD = QuantMethod.BLOCK_1X32
-    _ACCEPTS = (
-        _Accepts(kMxfp4Static, None, "gfx950"),
-        _Accepts(kMxfp4Static, kMxfp4Dynamic, "gfx950"),
-        _Accepts(kInt4Static32, None, "gfx942"),
-    )
-
-    def _extra_fused_moe_kwargs(self) -> dict[str, Any]:
-        from aiter_moe.dispatch import mxfp4_w4a16_extra_kwargs
-
-        return mxfp4_w4a16_extra_kwargs(self.quant_config, self.moe_config)

@@ -108,7 +108,7 @@ PER_TOKEN: Final = GroupShape(1, -1)
 PER_CHANNEL: Final = GroupShape(-1, 1)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ScaleDesc:
     """A scale.
 
@@ -123,7 +123,7 @@ class ScaleDesc:
     group_shape: GroupShape
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class QuantKey:
     """How one operand is quantised. Keys are equal when their parts are; ``FP8`` equals only ``FP8``.
 

@@ -22,7 +22,7 @@ def write_result(output: Tensor, result: Tensor) -> None:
     if torch.compiler.is_compiling() or not _can_take_over(output, result):
         output.copy_(result)
     else:
-        output.set_(result.untyped_storage(), result.storage_offset(), result.size(), result.stride())
+        output.set_(result)  # type: ignore[call-overload]  # its annotation knows storages only
 
 
 def _can_take_over(output: Tensor, result: Tensor) -> bool:

@@ -235,9 +235,7 @@ def _build(layout: _Layout) -> tuple[Tensor, Tensor]:
     weights = torch.empty(shape, dtype=torch.float32, device=device)
     weights[:, layout.top_k :] = layout.shared_experts_score
     sentinel = layout.n_routed_experts + layout.n_shared_experts
-    shared_ids = torch.arange(
-        layout.n_routed_experts, sentinel + layout.is_EP, dtype=torch.int32, device=device
-    )
+    shared_ids = torch.arange(layout.n_routed_experts, sentinel + layout.is_EP, device=device)
     ids = torch.empty(shape, dtype=torch.int32, device=device)
     if layout.is_EP:
         ids[:, layout.top_k :] = sentinel

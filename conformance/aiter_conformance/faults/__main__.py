@@ -29,7 +29,8 @@ from aiter_conformance.faults.variant import Variant
 PACKAGE: Final = "aiter_moe"
 SUITES: Final = ("contract", "properties")
 MUTATED: Final = (
-    *("pads", "dispatch", "quant", "experts", "bridge", "calls", "env", "shared_experts", "tkw1", "result"),
+    *("pads", "dispatch", "quant", "experts", "leaves", "library", "bridge", "calls", "env"),
+    *("shared_experts", "tkw1", "result"),
 )
 # What every child would import for itself; the first part of a compilation takes seconds.
 PRELOADED: Final = ("torch", "torch._dynamo")

@@ -168,9 +168,9 @@ class TestFindAiter:
 
     def test_none(self, api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         """Where there is no package of that name there is no AITER."""
-        bridge = importlib.import_module("aiter_moe.bridge")
+        library = importlib.import_module("aiter_moe.library")
         asked: list[str] = []
-        monkeypatch.setattr(bridge.importlib.util, "find_spec", asked.append)
+        monkeypatch.setattr(library.importlib.util, "find_spec", asked.append)
         assert (api.find_aiter(), asked) == (None, ["aiter"])
 
     def test_another_package(self, found: Callable[[dict[str, str]], Any]) -> None:
@@ -188,8 +188,8 @@ class TestFindAiter:
     ) -> None:
         """It is found by its files, and its version by its distribution: importing it compiles kernels."""
         versions = {"amd-aiter": "0.1.20"}
-        bridge = importlib.import_module("aiter_moe.bridge")
-        monkeypatch.setattr(bridge, "version", versions.__getitem__)
+        module = importlib.import_module("aiter_moe.library")
+        monkeypatch.setattr(module, "version", versions.__getitem__)
         library = found({"__init__.py": "raise AssertionError", "fused_moe.py": ""})
         assert (library.version, "aiter" in sys.modules) == ("0.1.20", False)
 
@@ -201,8 +201,8 @@ class TestFindAiter:
         def version(_: str) -> str:
             raise importlib.metadata.PackageNotFoundError
 
-        bridge = importlib.import_module("aiter_moe.bridge")
-        monkeypatch.setattr(bridge, "version", version)
+        module = importlib.import_module("aiter_moe.library")
+        monkeypatch.setattr(module, "version", version)
         assert found({"__init__.py": "", "fused_moe.py": ""}).version == "unknown"
 
     def test_parts(self, found: Callable[[dict[str, str]], Any]) -> None:
