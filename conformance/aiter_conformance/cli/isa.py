@@ -24,7 +24,7 @@ from aiter_conformance.release.artefact import open_release
 if TYPE_CHECKING:
     from aiter_conformance.isa.judge import Case
     from aiter_conformance.isa.sweep import Opened, Result
-    from aiter_conformance.isa.toy import Variant
+    from aiter_conformance.isa.variant import Variant
 
 LOW_SHARE = 0.7
 """Objects of which less was executed are listed."""

@@ -1,4 +1,4 @@
-"""LLVM's assembly text to instructions: operands and modifiers of a line, checked against `opcodes.SPECS`."""
+"""LLVM's assembly text to instructions: operands and modifiers, checked against `operands.SPECS`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import struct
 from dataclasses import dataclass, field
 
 from aiter_conformance.errors import HarnessError
-from aiter_conformance.isa.opcodes import SPECS, Form, Op, Spec
+from aiter_conformance.isa.opcodes import Op
+from aiter_conformance.isa.operands import SPECS, Form, Spec
 
 VCC, M0, EXEC = 106, 124, 126
 ACC_ROW = 256
@@ -63,7 +64,7 @@ class Instruction:
     Attributes:
         op: Its opcode.
         destination: Where the result goes; None for stores, compares of scalars and control.
-        sources: Sources in the order of `opcodes.Form`.
+        sources: Sources in the order of `operands.Form`.
         modifiers: Modifier values: numbers, or tuples for bracketed lists; flags are 1.
     """
 

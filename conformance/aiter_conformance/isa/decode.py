@@ -22,7 +22,8 @@ from aiter_conformance.errors import InfrastructureError
 from aiter_conformance.isa.assembly import Instruction, UnknownInstructionError, parse
 from aiter_conformance.isa.codeobject import CodeObject
 from aiter_conformance.isa.disasm import Job, disassemble
-from aiter_conformance.isa.opcodes import SPECS, Form, Op
+from aiter_conformance.isa.opcodes import Op
+from aiter_conformance.isa.operands import SPECS, Form
 
 OP, DESTINATION = 0, 1
 KIND0, VALUE0, KIND1, VALUE1, KIND2, VALUE2, KIND3, VALUE3, KIND4, VALUE4 = range(2, 12)
@@ -41,7 +42,7 @@ FLAG_LDS, FLAG_RETURN = 1, 2
 DPP_BROADCAST, DPP_QUAD, DPP_HALF_MIRROR = 1, 2, 3
 DWORD = 6
 
-_SOURCES = ("opcodes.py", "assembly.py", "decode.py", "disasm.py", "_llvm.py")
+_SOURCES = ("opcodes.py", "operands.py", "assembly.py", "decode.py", "disasm.py", "_llvm.py")
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,8 @@ from aiter_conformance.isa.decode import Program
 from aiter_conformance.isa.execute import Core
 from aiter_conformance.isa.launch import Family
 from aiter_conformance.isa.machine import KernelFaultError
-from aiter_conformance.isa.toy import Problem, Shape, Variant
+from aiter_conformance.isa.toy import Problem, Shape
+from aiter_conformance.isa.variant import Variant, read_variant
 
 LIMIT = 8e-3
 """Relative error of a right kernel with a 16-bit output (measured: at most 3.7e-3; faults start at 0.1)."""
@@ -242,7 +243,7 @@ def judge(code: CodeObject, program: Program, path: str, core: Core) -> Judgemen
         launched and none is wrong.
     """
     try:
-        kind = toy.variant(code.arch, PurePosixPath(path).name)
+        kind = read_variant(code.arch, PurePosixPath(path).name)
     except UsageError as error:
         return Judgement(Status.NOT_EXECUTABLE, str(error), None)
     seen: list[Observation] = []

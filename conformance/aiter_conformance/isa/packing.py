@@ -29,21 +29,43 @@ def shuffle(weight: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.ascontiguousarray(tiles).reshape(experts, n, k)
 
 
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """Tokens by expert, as AITER's sorting leaves them for blocks of M rows.
+
+    Attributes:
+        ids: int32 [rows], ``slot << 24 | token``, each expert's run padded to M by ``topk << 24 | tokens``.
+        weights: float32 [rows], router weights; 0 for padding.
+        blocks: int32 [rows / M], the expert of each block.
+        valid: int32 [2]: rows that count, and tokens.
+    """
+
+    ids: npt.NDArray[np.int32]
+    weights: npt.NDArray[np.float32]
+    blocks: npt.NDArray[np.int32]
+    valid: npt.NDArray[np.int32]
+
+
 def sort_tokens(
-    ids: npt.NDArray[np.int64], weights: npt.NDArray[np.float32], experts: int, tile: int
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32], npt.NDArray[np.int32]]:
-    """Sorted ids, their router weights and the expert of each M block, from [tokens, topk] choices."""
+    ids: npt.NDArray[np.integer[Any]], weights: npt.NDArray[np.float32], experts: int, tile: int
+) -> Sorted:
+    """Sort [tokens, topk] choices of experts; an id outside 0 to experts - 1 is no expert of this rank's."""
     tokens, topk = ids.shape
     sorted_ids: list[int] = []
     sorted_weights: list[float] = []
     blocks: list[int] = []
     for expert in range(experts):
-        chosen = [(t, j) for t in range(tokens) for j in range(topk) if ids[t, j] == expert]
+        chosen = [(t, j) for t, j in zip(*(a.tolist() for a in np.nonzero(ids == expert)), strict=True)]
         padding = -len(chosen) % tile
         sorted_ids += [j << 24 | t for t, j in chosen] + [topk << 24 | tokens] * padding
         sorted_weights += [float(weights[t, j]) for t, j in chosen] + [0.0] * padding
         blocks += [expert] * ((len(chosen) + padding) // tile)
-    return np.array(sorted_ids, np.int32), np.array(sorted_weights, np.float32), np.array(blocks, np.int32)
+    return Sorted(
+        np.array(sorted_ids, np.int32),
+        np.array(sorted_weights, np.float32),
+        np.array(blocks, np.int32),
+        np.array([len(sorted_ids), tokens], np.int32),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from aiter_conformance.isa.assembly import UnknownInstructionError
 from aiter_conformance.isa.codeobject import CodeObject
 from aiter_conformance.isa.execute import Core
 from aiter_conformance.isa.judge import Case, Judgement, Observation, Status, judge, observe, source_digest
-from aiter_conformance.isa.toy import Variant, variant
+from aiter_conformance.isa.variant import Variant, read_variant
 from aiter_conformance.release.artefact import Release, open_release
 from aiter_conformance.release.inventory import MANIFEST_PATH, Progress, parse_manifest
 
@@ -170,7 +170,7 @@ def open_object(release_text: str, object_text: str, folder: Path | None = None)
     if isinstance(code, Judgement) or program is None:
         reason = code.reason if isinstance(code, Judgement) else "it was not decoded"
         raise InfrastructureError(f"{path} must be executable (got: {reason}); NOT RUN")
-    return Opened(path, code, program, variant(code.arch, path), core)
+    return Opened(path, code, program, read_variant(code.arch, path), core)
 
 
 def sweep(

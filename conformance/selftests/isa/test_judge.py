@@ -17,6 +17,7 @@ from aiter_conformance.isa.decode import Program
 from aiter_conformance.isa.execute import Core
 from aiter_conformance.isa.judge import Case, Status, cases, judge, observe
 from aiter_conformance.isa.launch import Family
+from aiter_conformance.isa.variant import read_variant
 
 NAME = "hsa/gfx942/fmoe/silu/fmoe_bf16_noquantBf16_g1u0_silu_1tg_32x128.co"
 STAGE1 = "hsa/gfx942/fmoe_2stages/fmoe_stage1_bf16_pertokenFp8_g1u1_32x128_3tg_pf2.co"
@@ -136,7 +137,7 @@ class TestObserve:
     ) -> None:
         """The whole output and its worst row each have a limit."""
         answer(change)
-        kind = toy.variant("gfx942", NAME)
+        kind = read_variant("gfx942", NAME)
         case = Case("many", toy.Shape(tokens=64, experts=2, topk=1, hidden=256, intermediate=128))
         seen, _ = observe(CODE, program(NOTHING, "gfx942"), kind, case, _never)
         assert seen.right is right
@@ -153,7 +154,7 @@ class TestObserve:
             return x * 1.01 if left[0] >= 0 else x
 
         answer(change)
-        kind = toy.variant("gfx942", NAME)
+        kind = read_variant("gfx942", NAME)
         seen, _ = observe(CODE, program(NOTHING, "gfx942"), kind, cases(kind)[0], _never)
         assert seen.right is right
         assert seen.error == pytest.approx(0.01)
@@ -164,7 +165,7 @@ class TestObserve:
     ) -> None:
         """Partial sums in float32 have no rounding to bf16 behind which an error could hide."""
         answer(lambda x: x * factor)
-        kind = toy.variant("gfx942", STAGE1)
+        kind = read_variant("gfx942", STAGE1)
         split = next(case for case in cases(kind) if case.shape.ksplit)
         seen, _ = observe(CODE, program(NOTHING, "gfx942"), kind, split, _never)
         assert seen.right is right
@@ -180,7 +181,7 @@ class TestCases:
     @pytest.mark.parametrize("name", [NAME, STAGE1])
     def test_reach(self, name: str) -> None:
         """Tokens below, at and above the tile, several K, an odd multiple of 256, idle experts."""
-        kind = toy.variant("gfx942", name)
+        kind = read_variant("gfx942", name)
         shapes = [case.shape for case in cases(kind)]
         tokens = {np.sign(shape.tokens - kind.tile_m) for shape in shapes}
         assert tokens == {-1, 0, 1}
@@ -190,13 +191,13 @@ class TestCases:
 
     def test_stage1_takes_both_activations_and_split_k(self) -> None:
         """They are arguments of a stage-1 object, so that both are asked for."""
-        found = cases(toy.variant("gfx942", STAGE1))
+        found = cases(read_variant("gfx942", STAGE1))
         assert {case.gelu for case in found} == {False, True}
         assert {case.shape.ksplit for case in found} == {0, 1, 2}
 
     def test_groups(self) -> None:
         """A persistent kernel gets fewer groups than blocks, more, and a number that does not divide."""
-        kind = toy.variant("gfx942", NAME.replace("32x128", "ps_32x128"))
+        kind = read_variant("gfx942", NAME.replace("32x128", "ps_32x128"))
         assert (kind.persistent, kind.family) == (True, Family.ONE_STAGE)
         few, full, more, _ = (case.shape for case in cases(kind))
         assert (few.groups, full.groups, more.groups) == (1, 3, 3)

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from aiter_conformance.errors import InfrastructureError, UsageError
-from aiter_conformance.isa import toy
 from aiter_conformance.isa.codeobject import Argument, CodeObject, Kernel
 from aiter_conformance.isa.execute import Core
 from aiter_conformance.isa.launch import Family, Launch, check_metadata, run
 from aiter_conformance.isa.machine import Buffer
 from aiter_conformance.isa.packing import Quantiser, shuffle, sort_tokens
+from aiter_conformance.isa.variant import read_variant
 
 KERNEL = Kernel("k", 0, 512, 0, 0, 0xC0000, 0x384, 8, 0, 0, ())
 
@@ -126,7 +126,8 @@ class TestSortTokens:
         """Two tokens, three experts of which the second has none, tiles of two."""
         ids = np.array([[2, 0], [2, 0]])
         weights = np.array([[0.1, 0.2], [0.3, 0.4]], np.float32)
-        sorted_ids, sorted_weights, blocks = sort_tokens(ids[:, :2], weights, 3, 4)
+        found = sort_tokens(ids[:, :2], weights, 3, 4)
+        sorted_ids, sorted_weights, blocks = found.ids, found.weights, found.blocks
         padding = 2 << 24 | 2
         assert sorted_ids.tolist() == [1 << 24, 1 << 24 | 1, padding, padding, 0, 1, padding, padding]
         assert sorted_weights.tolist() == [*weights[:, 1].tolist(), 0, 0, *weights[:, 0].tolist(), 0, 0]
@@ -155,11 +156,11 @@ class TestQuantiser:
 
 
 class TestVariant:
-    """toy.variant."""
+    """read_variant."""
 
     def test_reads_names(self) -> None:
         """Tile, scheme, activation and order come from the name."""
-        found = toy.variant("gfx942", "x/fmoe_bf16_pertokenFp8_g1u1_vs_tkw1_silu_1tg_ps_32x128.co")
+        found = read_variant("gfx942", "x/fmoe_bf16_pertokenFp8_g1u1_vs_tkw1_silu_1tg_ps_32x128.co")
         assert (found.tile_m, found.tile_n, found.scheme, found.gelu) == (32, 128, "fp8", False)
         assert (found.weight_in, found.persistent, found.gated, found.family) == (
             True,
@@ -167,10 +168,10 @@ class TestVariant:
             True,
             Family.ONE_STAGE,
         )
-        stage1 = toy.variant("gfx950", "fmoe_stage1_bf16_pertokenFp8_blockscale_g1u1_32x128_3tg_pf2.co")
+        stage1 = read_variant("gfx950", "fmoe_stage1_bf16_pertokenFp8_blockscale_g1u1_32x128_3tg_pf2.co")
         assert (stage1.family, stage1.scheme, stage1.requant_max) == (Family.STAGE1, "fp8-block", 448.0)
         assert (
-            toy.variant("gfx950", "fmoe_bf16_noquantBf16_g1u0_atm_inlv_silu_1tg_32x512.co").requant_max
+            read_variant("gfx950", "fmoe_bf16_noquantBf16_g1u0_atm_inlv_silu_1tg_32x512.co").requant_max
             is None
         )
 
@@ -180,4 +181,4 @@ class TestVariant:
     def test_refuses(self, name: str) -> None:
         """A kernel whose launch is not modelled is an error with its name."""
         with pytest.raises(UsageError, match=f"{name} must be modelled"):
-            toy.variant("gfx950", name)
+            read_variant("gfx950", name)

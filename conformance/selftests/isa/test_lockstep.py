@@ -17,7 +17,8 @@ import pytest
 from aiter_conformance.isa import fast, reference
 from aiter_conformance.isa.decode import Program
 from aiter_conformance.isa.machine import VECTOR_ROWS, Buffer, KernelFaultError, Memory, Workgroup
-from aiter_conformance.isa.opcodes import SPECS, Form, Op
+from aiter_conformance.isa.opcodes import Op
+from aiter_conformance.isa.operands import SPECS, Form
 from aiter_conformance.isa.reference import core as reference_core
 
 ROUNDS = 40

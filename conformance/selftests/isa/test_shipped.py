@@ -16,6 +16,7 @@ from aiter_conformance.isa import codeobject, decode, fast, launch, reference, t
 from aiter_conformance.isa.machine import Buffer, KernelFaultError
 from aiter_conformance.isa.opcodes import Op
 from aiter_conformance.isa.reference import core as reference_core
+from aiter_conformance.isa.variant import read_variant
 
 STAGE1 = "fmoe_2stages/fmoe_stage1_bf16_"
 SILU, GELU = "fmoe/silu/fmoe_bf16_", "fmoe/gelu/fmoe_bf16_"
@@ -53,7 +54,7 @@ def _load(wheel: Path, arch: str, name: str) -> codeobject.CodeObject:
 def _problem(arch: str, name: str, **shape: int) -> toy.Problem:
     # This release's gfx950 blockscale objects scale the intermediate to gfx942's largest code.
     requant_max = 240.0 if "blockscale" in name else None
-    kind = toy.variant(arch, name + ".co", requant_max)
+    kind = read_variant(arch, name + ".co", requant_max)
     return toy.problem(kind, toy.Shape(intermediate=max(kind.tile_n, 256), **shape))
 
 

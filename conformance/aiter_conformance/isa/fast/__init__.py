@@ -22,7 +22,7 @@ from aiter_conformance.isa.machine import FaultKind, Workgroup
 from aiter_conformance.isa.opcodes import Op
 from aiter_conformance.isa.reference import step
 
-COMPILED_IN = ("assembly.py", "decode.py", "machine.py", "opcodes.py")
+COMPILED_IN = ("assembly.py", "decode.py", "machine.py", "opcodes.py", "operands.py")
 """Modules outside this package whose constants become part of the compiled code."""
 _DONE, _FALLBACK = 0, 1
 

@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from aiter_conformance.isa.assembly import Instruction, Operand
-from aiter_conformance.isa.opcodes import SPECS, Op
+from aiter_conformance.isa.opcodes import Op
+from aiter_conformance.isa.operands import SPECS
 from aiter_conformance.isa.reference.wave import QUIET_NAN, Semantics, Wave, destination_of
 
 _TILE = 16

@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from aiter_conformance.isa.assembly import M0, Instruction
 from aiter_conformance.isa.machine import END, LANES, LIMIT, START, WRITABLE, Fault, FaultKind
-from aiter_conformance.isa.opcodes import SPECS, Op
+from aiter_conformance.isa.opcodes import Op
+from aiter_conformance.isa.operands import SPECS
 from aiter_conformance.isa.reference import lds
 from aiter_conformance.isa.reference.wave import Semantics, Wave, destination_of
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from aiter_conformance.isa.assembly import Instruction, Operand
 from aiter_conformance.isa.machine import END, START, Fault, FaultKind
-from aiter_conformance.isa.opcodes import SPECS, Op
+from aiter_conformance.isa.opcodes import Op
+from aiter_conformance.isa.operands import SPECS
 from aiter_conformance.isa.reference.wave import Semantics, Wave, destination_of
 
 _M32 = 0xFFFFFFFF
