@@ -14,9 +14,12 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from aiter_conformance.ledger import Observation, explains, judge, load_ledger
+from aiter_conformance.ledger import Observation, explains, judge, not_looked_at
+from aiter_conformance.ledgerfile import load_ledger
 from aiter_conformance.release import (
     AnchorStatus,
+    Finding,
+    FindingCode,
     ObjectCount,
     ReleaseFacts,
     open_release,
@@ -132,10 +135,17 @@ WITH_MISSING_MODULES = ["0.1.19.post1", "0.1.19.post2", "0.1.20", "0.1.20.post1"
 
 @dataclass(frozen=True)
 class Clone:
-    """A clone, and the facts of its releases by version, oldest first."""
+    """A clone, and what was read of its releases by version, oldest first.
+
+    Attributes:
+        path: Its git directory.
+        facts: The facts of each release.
+        findings: What is wrong in its sources, tuned tables, manifests and code objects.
+    """
 
     path: Path
     facts: dict[str, ReleaseFacts]
+    findings: dict[str, tuple[Finding, ...]]
 
     def between(self, first: str, until: str | None) -> list[str]:
         """Return the versions from *first* on, up to and without *until*; main is the last."""
@@ -161,12 +171,15 @@ def clone() -> Clone:
     tags = [
         tag for tag, version in version_tags(repository).items() if version >= OLDEST and tag not in ASIDE
     ]
-    facts = {}
+    facts, findings = {}, {}
     for revision in (*tags, MAIN):
         with open_release(f"git:{repository}@{revision}") as release:
             found = read_facts(release)
             facts[found.version] = found
-    return Clone(repository, facts)
+            inventory = take_inventory(release)
+            tuned = read_tuned(release, inventory)
+            findings[found.version] = (*found.findings, *tuned.findings, *inventory.findings)
+    return Clone(repository, facts, findings)
 
 
 def test_all_releases_are_there(clone: Clone) -> None:
@@ -265,34 +278,29 @@ def test_nothing_is_unreadable(clone: Clone) -> None:
 
 
 def test_the_ledger(clone: Clone) -> None:
-    """Every entry about sources explains something in its releases, and nothing contradicts one."""
-    entries = [entry for entry in load_ledger() if entry.paths]
+    """Every entry about sources explains something in its releases, and every finding has its entry."""
+    entries = [entry for entry in load_ledger() if entry.reason in set(FindingCode)]
     seen = [
         Observation(version, path=finding.path, reason=finding.code.value, message=finding.message)
-        for version, facts in clone.facts.items()
-        for finding in facts.findings
+        for version, findings in clone.findings.items()
+        for finding in findings
     ]
-    for revision in TUNED_ROWS:
-        with open_release(f"git:{clone.path}@{revision}") as release:
-            found = read_tuned(release).findings
-        seen += [
-            Observation(
-                release.version, path=finding.path, reason=finding.code.value, message=finding.message
-            )
-            for finding in found
-        ]
+    assert not_looked_at(entries, seen) == []
     assert judge(entries, seen, full=True) == []
-    unexplained = {
-        (one.release, one.message)
-        for one in seen
-        if explains(entries, one) is None and Version("0.1.14") <= _released(one.release)
-    }
-    assert unexplained == set()
+    assert {(one.release, one.path, one.message) for one in seen if explains(entries, one) is None} == set()
 
 
-def _released(version: str) -> Version:
-    """Return *version* as a number to compare with; main is later than every release."""
-    return Version("999") if version == MAIN_VERSION else Version(version)
+def test_windows_of_the_ledger(clone: Clone) -> None:
+    """Each release in a window of an entry about sources has the finding: no window is wider than it is."""
+    without = []
+    for entry in load_ledger():
+        if entry.reason not in set(FindingCode):
+            continue
+        for version, findings in clone.findings.items():
+            observed = (Observation(version, path=f.path, reason=f.code, message=f.message) for f in findings)
+            if entry.covers(version) and not any(entry.matches(one) for one in observed):
+                without.append((entry.id, version))
+    assert without == []
 
 
 @pytest.mark.parametrize("revision", C8_ROWS)
