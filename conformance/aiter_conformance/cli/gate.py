@@ -16,7 +16,8 @@ from aiter_conformance.evidence import Level
 from aiter_conformance.gate import formats, page
 from aiter_conformance.gate.classes import FAILING, ChangeClass
 from aiter_conformance.gate.pair import observe_pair
-from aiter_conformance.gate.report import Report, board_filter, compare
+from aiter_conformance.gate.report import Report, compare
+from aiter_conformance.gate.scope import board_filter, model_filter
 from aiter_conformance.gate.side import Side
 from aiter_conformance.ledgerfile import load_ledger
 from aiter_conformance.runner import COLLECTED, runnable
@@ -43,6 +44,7 @@ def default_levels() -> list[Level]:
 @click.argument("new_text", metavar="NEW")
 @subject_option
 @click.option("--board", metavar="ARCH[:CUS]", help="Look at one arch or board alone.")
+@click.option("--model", metavar="NAME", help="Look at what can matter to one model of the catalogue alone.")
 @click.option(
     "--level",
     "level_names",
@@ -77,6 +79,7 @@ def run(
     new_text: str,
     subject_name: str,
     board: str | None,
+    model: str | None,
     level_names: tuple[str, ...],
     folders: tuple[Path, ...],
     fail_on: str,
@@ -90,7 +93,7 @@ def run(
     something could not be tried. What is observed of a release is kept under build/gate.
     """
     classes = _classes(fail_on)
-    board_filter(board)  # refuses a wrong board before anything is read
+    board_filter(board), model_filter(model)  # refuse a wrong name before anything is read
     levels = _levels(level_names)
     with progress() as advance:
         old, new = observe_pair(
@@ -110,6 +113,7 @@ def run(
         ledger=load_ledger(),
         fail_on=classes,
         board=board,
+        model=model,
     )
     shown = report if only is None else report.only(only)
     click.echo(_rendered(shown, form, full=only is not None), nl=False)

@@ -64,6 +64,7 @@ def _item(cell: Cell, state: CellState, kernels: Iterable[str]) -> Item:
         STANDING_OF_VERDICT[state.verdict],
         f"{state.verdict.value}{message}",
         note="\n".join([levels, *kernels]),
+        provides=(f"cell {cell}",),
         rests_on=_rests_on(cell),
     )
 
@@ -98,17 +99,12 @@ def _rests_on(cell: Cell) -> tuple[str, ...]:
 
 
 def _kernels(records: Iterable[Evidence], cell: Cell) -> tuple[str, ...]:
-    """Return which kernels a cell has: the families shipped, and what a trace saw of each token bucket."""
+    """Return the families of kernels that are shipped for a cell; what is picked of them is for its cases."""
     found = []
     for record in records:
         outcome = record.outcomes.get(cell)
-        if outcome is None:
-            continue
-        if record.level is Level.INVENTORY and "kernels" in outcome.details:
+        if outcome is not None and record.level is Level.INVENTORY and "kernels" in outcome.details:
             found.append(f"kernels {', '.join(sorted(outcome.details['kernels']))}")
-        elif record.level is Level.TRACE and "inputs" in outcome.details:
-            for name, buckets in outcome.details["inputs"].items():
-                found += [f"{record.board} {name} {bucket}: {seen}" for bucket, seen in buckets.items()]
     return tuple(sorted(found))
 
 

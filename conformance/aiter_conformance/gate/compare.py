@@ -7,14 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from aiter_conformance.gate import calls
 from aiter_conformance.gate.classes import TABLE, ChangeClass, Standing
 from aiter_conformance.gate.item import Item, ItemKind
-from aiter_conformance.ledger import Entry, Observation, explains
+from aiter_conformance.ledger import Entry, Observation, explains, without_line
 
 _GATE_MODE: Final = re.compile(r" gate_mode=\S+")
 _INTERFACE: Final = (ItemKind.FUNCTION, ItemKind.PARAMETER, ItemKind.ENUM, ItemKind.MEMBER)
 # What is not listed at all is good: there is nothing wrong with it.
-_GOOD_WHEN_ABSENT: Final = (ItemKind.FINDING, ItemKind.IMPORT)
+_GOOD_WHEN_ABSENT: Final = (ItemKind.FINDING, ItemKind.IMPORT, ItemKind.DISPATCH)
 # What another text means where both sides stand alike. The compiler of FlyDSL kernels makes other kernels.
 _CHANGED: Final = {
     ItemKind.PARAMETER: ChangeClass.API_CHANGED,
@@ -94,6 +95,8 @@ def compare_items(
             continue
         was, is_ = old.get(id_), new.get(renamed.get(id_, id_))
         found = ChangeClass.API_CHANGED if id_ in renamed else _classify(was, is_, old, new)
+        if found is not ChangeClass.SAME and (is_ or was).kind in calls.CALLS:  # type: ignore[union-attr]
+            was, is_ = calls.explained(was, is_)
         changes.append(Change(found, was, is_, _covered(found, was, is_, new, version, ledger)))
     return changes
 
@@ -111,6 +114,8 @@ def _classify(
             return ChangeClass.API_CHANGED if _reordered(before, now) else ChangeClass.SAME
         if item.kind is ItemKind.PARAMETER and before.text == "required":
             return ChangeClass.NEW  # whoever gave it may go on, others need not
+        if item.kind in calls.CALLS:
+            return calls.classify(before, now)
         return _CHANGED.get(item.kind, ChangeClass.SAME)
     return found
 
@@ -190,12 +195,14 @@ def _covered(
 ) -> str | None:
     if found.direction >= 0 or now is None:
         return None
+    if now.kind in calls.CALLS:
+        return calls.covered(now, version, ledger)
     if now.kind is ItemKind.PARAMETER and before is not None and before.key == now.key:
         return _allowed_default(before, now, new)
     entries = [
         explains(
             ledger,
-            Observation(version, path=f.path.partition(":")[0], reason=f.code, message=f.message),
+            Observation(version, path=without_line(f.path), reason=f.code, message=f.message),
         )
         for f in now.findings
     ]

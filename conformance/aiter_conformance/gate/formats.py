@@ -8,11 +8,13 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from aiter_conformance.gate.calls import CALLS
 from aiter_conformance.gate.causes import Cause
 from aiter_conformance.gate.classes import ChangeClass
 from aiter_conformance.gate.compare import Change
-from aiter_conformance.gate.item import ItemKind
-from aiter_conformance.gate.page import compress_cells, decision, render
+from aiter_conformance.gate.item import Item, ItemKind
+from aiter_conformance.gate.page import decision, render
+from aiter_conformance.gate.page_causes import compress_cells
 from aiter_conformance.gate.report import Report
 from aiter_conformance.publish.markdown import table
 
@@ -73,12 +75,17 @@ def _table(causes: Sequence[Cause]) -> str:
 def _evidence(cause: Cause) -> str:
     first = cause.changes[0]
     sides = [
-        "nothing" if item is None else (item.findings[0].message if item.findings else item.text)
+        "nothing" if item is None else (item.findings[0].message if _speaks(item) else item.text)
         for item in (first.before, first.now)
     ]
     more = f" (and {len(cause.changes) - 1} more)" if len(cause.changes) > 1 else ""
     where = f" at {first.item.where}" if first.item.where else ""
     return f"{sides[0]} -> {sides[1]}{where}{more}"
+
+
+def _speaks(item: Item) -> bool:
+    """Say whether an item's findings say more of it than its text does."""
+    return bool(item.findings) and item.kind not in CALLS
 
 
 def _consequences(cause: Cause) -> str:

@@ -28,7 +28,10 @@ class ItemKind(StrEnum):
     IMPORT = "import"
     ANCHOR = "anchor"
     TUNED = "tuned"
+    DISPATCH = "dispatch"  # what a trace finds in a dispatcher besides calls that fail
     CELL = "cell"
+    CASE = "case"  # one input of a cell
+    MODEL = "model"  # one call of a model of the catalogue
 
     @property
     def rank(self) -> int:

@@ -10,6 +10,7 @@ from typing import Final
 
 from aiter_conformance.evidence import Finding
 from aiter_conformance.families import load_families
+from aiter_conformance.gate.calls import shape_token
 from aiter_conformance.gate.classes import Standing
 from aiter_conformance.gate.item import Item, ItemKind
 from aiter_conformance.levels.inventory import Contents
@@ -258,6 +259,7 @@ def _anchors(contents: Contents, attributed: set[Fault]) -> Iterator[Item]:
             anchor.status.value,
             f"{odd[0].path}:{odd[0].line}" if odd else "",
             note=anchor.expected,
+            provides=(f"anchor {anchor.name}",),
             rests_on=(*_ANCHOR_RESTS_ON.get(anchor.name, ()), *files),
             findings=tuple(finding_of(fault) for fault in faults),
         )
@@ -284,6 +286,7 @@ def _tuned(contents: Contents, attributed: set[Fault]) -> Iterator[Item]:
             f"{row.path}:{row.line}",
             group=group,
             note=f"M={row.key.token}",
+            provides=(_shape_token(row.key),),
             rests_on=(
                 f"file {row.path}",
                 f"arch {row.key.gfx}",
@@ -291,6 +294,10 @@ def _tuned(contents: Contents, attributed: set[Fault]) -> Iterator[Item]:
             ),
             findings=tuple(finding_of(fault) for fault in faults),
         )
+
+
+def _shape_token(key: TunedKey) -> str:
+    return shape_token(f"{key.gfx}:{key.cu_num}", key.model_dim, key.inter_dim, key.expert, key.topk)
 
 
 def tuned_group(key: TunedKey, *, fallback: bool) -> str:

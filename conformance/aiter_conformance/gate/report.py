@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from aiter_conformance import __version__, documents, matrix
-from aiter_conformance.axes import load_axes
 from aiter_conformance.errors import UsageError
 from aiter_conformance.evidence import Level, ReleaseId
+from aiter_conformance.gate.calls import case_items
 from aiter_conformance.gate.causes import Cause, find_causes
 from aiter_conformance.gate.cells import compare_cells, not_run
 from aiter_conformance.gate.classes import ChangeClass
 from aiter_conformance.gate.compare import Change, compare_items
 from aiter_conformance.gate.item import Item, ItemKind
+from aiter_conformance.gate.scope import board_filter, model_filter
 from aiter_conformance.gate.side import Side
 from aiter_conformance.ledger import Entry
 
@@ -33,6 +33,7 @@ class Report:
         labels: How the two were given, as a command takes them and without a path of a machine.
         subject: ``name@version`` of the implementation that the cells are about.
         board: The board that was looked at, or None for all.
+        model: The model that was looked at, or None for all.
         levels: The levels of evidence that the two sides rest on.
         environment: (name, on the old side, on the new side) of what the two observations ran in; None for
             what one side did not have.
@@ -47,6 +48,7 @@ class Report:
     labels: tuple[str, str]
     subject: str
     board: str | None
+    model: str | None
     levels: tuple[str, ...]
     environment: tuple[tuple[str, str | None, str | None], ...]
     causes: tuple[Cause, ...]
@@ -72,6 +74,8 @@ class Report:
             words.append(f"--subject {self.subject.partition('@')[0]}")
         if self.board is not None:
             words.append(f"--board {self.board}")
+        if self.model is not None:
+            words.append(f"--model {self.model}")
         return " ".join(words)
 
     def reproduce(self, cause: Cause) -> str:
@@ -102,6 +106,7 @@ class Report:
                 "new": _release(self.new, self.labels[1]),
                 "subject": self.subject,
                 "board": self.board,
+                "model": self.model,
                 "levels": list(self.levels),
                 "environment": [
                     {"name": name, "old": old, "new": new} for name, old, new in self.environment
@@ -164,6 +169,7 @@ def compare(
     ledger: Sequence[Entry],
     fail_on: Sequence[ChangeClass],
     board: str | None = None,
+    model: str | None = None,
 ) -> Report:
     """Compare two releases.
 
@@ -175,15 +181,17 @@ def compare(
         ledger: The known findings.
         fail_on: The classes that fail.
         board: ``arch`` or ``arch:CUs`` to look at alone; None for all.
+        model: Model of the catalogue to look at alone; None for all.
 
     Raises:
-        UsageError: There is no such board.
+        UsageError: There is no such board or model.
     """
-    is_about = board_filter(board)
+    filters = (board_filter(board), model_filter(model))
     matrices = [matrix.build(side.loaded(), side.release.version, subject, ledger) for side in (old, new)]
-    changes = compare_items(old.items, new.items, new.release.version, ledger)
+    items = [[*side.items, *case_items(side.records)] for side in (old, new)]
+    changes = compare_items(items[0], items[1], new.release.version, ledger)
     changes += compare_cells(matrices[0], matrices[1], (old.records, new.records), ledger)
-    changes = [change for change in changes if is_about(change)]
+    changes = [change for change in changes if all(is_about(change) for is_about in filters)]
     counts: dict[ItemKind, dict[ChangeClass, int]] = {}
     for kind in ItemKind:
         counted = Counter(change.change for change in changes if change.item.kind is kind)
@@ -197,6 +205,7 @@ def compare(
         labels=labels,
         subject=subject,
         board=board,
+        model=model,
         levels=tuple(level.value for level in Level if level in levels),
         environment=tuple((name, old.environment.get(name), new.environment.get(name)) for name in names),
         causes=find_causes(changes),
@@ -204,36 +213,3 @@ def compare(
         not_run=tuple(dict.fromkeys([*not_run(old.records), *not_run(new.records)])),
         fail_on=tuple(fail_on),
     )
-
-
-def board_filter(board: str | None) -> Callable[[Change], bool]:
-    """Return what says of a change whether it is about a board; what is about none is about each.
-
-    Args:
-        board: ``arch`` or ``arch:CUs``; None for every board.
-
-    Raises:
-        UsageError: There is no such board.
-    """
-    if board is None:
-        return lambda _change: True
-    arch, colon, units = board.partition(":")
-    boards = {name: [str(count) for count in facts.cu_counts] for name, facts in load_axes().archs.items()}
-    if arch not in boards or (colon and units not in boards[arch]):
-        known = ", ".join(f"{name}:{count}" for name, counts in boards.items() for count in counts)
-        msg = f"--board must be an arch, or one of {known} (got {board!r})"
-        raise UsageError(msg)
-    tuned = f"{arch} {units} CUs" if units else f"{arch} "
-
-    def is_about(change: Change) -> bool:
-        item = change.item
-        if item.kind is ItemKind.CELL:
-            return item.key.startswith(f"{arch}/")
-        if item.kind is ItemKind.TUNED:
-            return item.group.startswith(tuned)
-        if item.kind is ItemKind.ARCH:
-            return item.key == arch
-        named = re.match(r"hsa/(gfx\w+)/", item.where)
-        return named is None or named[1] == arch
-
-    return is_about

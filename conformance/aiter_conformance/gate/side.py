@@ -19,6 +19,7 @@ from aiter_conformance.errors import HarnessError
 from aiter_conformance.evidence import Evidence, Level, Loaded, ReleaseId
 from aiter_conformance.gate.item import Item
 from aiter_conformance.gate.items import items_of
+from aiter_conformance.gate.models import model_items
 from aiter_conformance.levels.inventory import read_contents
 from aiter_conformance.protocols import Subject
 from aiter_conformance.release.artefact import Release
@@ -87,11 +88,13 @@ def observe(
     if kept is not None:
         return kept
     traces = (build or Path("build")) / "trace"
+    contents = read_contents(release)
+    models = model_items(release, contents, traces, progress) if Level.TRACE in levels else ()
     side = Side(
         release=release_id(release),
         label=release.label,
         environment=environment(),
-        items=items_of(release, read_contents(release)),
+        items=(*items_of(release, contents), *models),
         records=tuple(collect(subject, release, levels=levels, cache=traces, progress=progress)),
     )
     if build is not None:

@@ -78,7 +78,7 @@ def observe(
     A release that cannot be imported on the board leaves every cell not run, with what it said.
     """
     wanted = [cell for cell in cells if cell.arch == board.arch]
-    calls = {cell: tuple(_calls(cell)) for cell in wanted}
+    calls = calls_of(wanted)
     shipped = take_inventory(release) if inventory is None else inventory
     tables = read_tuned(release, shipped) if tuned is None else tuned
     try:
@@ -125,6 +125,11 @@ def observe_tuned(
     asked = dict.fromkeys(call for _, call in tuned_calls(tables, board))
     run = cached_run(release, board, asked, folder, inventory=shipped)
     return group(check_run(run, tables))
+
+
+def calls_of(cells: Iterable[Cell]) -> dict[Cell, tuple[tuple[str, Call], ...]]:
+    """Return (name of the input, call) of everything that this level asks of each cell."""
+    return {cell: tuple(_calls(cell)) for cell in cells}
 
 
 def _calls(cell: Cell) -> Iterator[tuple[str, Call]]:

@@ -40,7 +40,9 @@ def cached_run(
     limits: Limits | None = None,
     progress: Progress | None = None,
 ) -> Run:
-    """Trace calls, or return what was kept of the same calls on the same release, board and harness.
+    """Trace calls, or return what was kept of them on the same release, board and harness.
+
+    A run of more calls serves as well: starting a process takes longer than hundreds of calls.
 
     Args:
         release: The release.
@@ -55,10 +57,13 @@ def cached_run(
         InfrastructureError: See `run_calls`. Nothing is kept then.
     """
     asked = list(calls)
-    path = folder / "runs" / f"{_key(release, board, asked)}.json"
-    kept = _read(path)
-    if kept is not None:
-        return _run_from_json(board, kept)
+    where = _hash(_where(release, board))
+    path = folder / "runs" / f"{where}-{_hash([call.to_json() for call in asked])}.json"
+    for file in (path, *sorted(path.parent.glob(f"{where}-*.json"))):
+        kept = _read(file)
+        found = None if kept is None else _run_from_json(board, kept, asked)
+        if found is not None:
+            return found
     run = run_calls(
         release,
         board,
@@ -72,17 +77,21 @@ def cached_run(
     return run
 
 
-def _key(release: Release, board: Board, calls: list[Call]) -> str:
-    parts = [
+def _where(release: Release, board: Board) -> list[Any]:
+    """Return all that a trace depends on besides its call."""
+    return [
         release.identity,
         release.version,
         asdict(board),
         harness_digest(),
         platform.python_version(),
         [_version(name) for name in _DISTRIBUTIONS],
-        [call.to_json() for call in calls],
     ]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _hash(parts: list[Any]) -> str:
+    """Return half of a SHA-256, which is plenty: two of them make a name."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 
 @cache
@@ -121,9 +130,11 @@ def _write(path: Path, data: dict[str, Any]) -> None:
     partial.replace(path)
 
 
-def _run_from_json(board: Board, data: dict[str, Any]) -> Run:
+def _run_from_json(board: Board, data: dict[str, Any], asked: list[Call]) -> Run | None:
+    """Return the run of the calls that are asked for; None where one of them was not traced."""
+    traces = {trace.call: trace for trace in map(trace_from_json, data["traces"])}
+    if not traces.keys() >= set(asked):
+        return None
     facts = data["facts"]
     lists = {name: tuple(facts[name]) for name in ("unpatched", "table_errors")}
-    return Run(
-        board, RuntimeFacts(**{**facts, **lists}), tuple(trace_from_json(each) for each in data["traces"])
-    )
+    return Run(board, RuntimeFacts(**{**facts, **lists}), tuple(traces[call] for call in asked))

@@ -99,16 +99,7 @@ def report_models(
     wanted = tuple(load_models().models.values() if models is None else models)
     shipped = take_inventory(release) if inventory is None else inventory
     tables = read_tuned(release, shipped) if tuned is None else tuned
-    refused: dict[tuple[str, str], str] = {}
-    asked: list[tuple[str, str, Deployment, Call]] = []
-    for model in wanted:
-        for scheme in model.schemes:
-            cell = Cell(board.arch, scheme, model.activation, model.router)
-            declared = contract.declaration(cell)
-            if declared.kind is not Kind.PASS:
-                refused[model.name, scheme] = declared.message or ""
-                continue
-            asked += [(model.name, scheme, where, call) for where, call in model_calls(model, scheme)]
+    asked, refused = _asked(board, wanted)
     calls = list(dict.fromkeys(call for *_, call in asked))
     run = cached_run(release, board, calls, folder, inventory=shipped)
     findings = check_run(run, tables)
@@ -122,6 +113,28 @@ def report_models(
         for name, scheme, where, call in asked
     )
     return ModelReport(board, rows, refused, group(findings))
+
+
+def calls_of(board: Board, models: Iterable[Model]) -> list[Call]:
+    """Return what `report_models` asks of a release."""
+    return list(dict.fromkeys(call for *_, call in _asked(board, models)[0]))
+
+
+def _asked(
+    board: Board, models: Iterable[Model]
+) -> tuple[list[tuple[str, str, Deployment, Call]], dict[tuple[str, str], str]]:
+    """Return the calls of models and schemes that the leaf accepts, and why it refuses the others."""
+    refused: dict[tuple[str, str], str] = {}
+    asked: list[tuple[str, str, Deployment, Call]] = []
+    for model in models:
+        for scheme in model.schemes:
+            cell = Cell(board.arch, scheme, model.activation, model.router)
+            declared = contract.declaration(cell)
+            if declared.kind is not Kind.PASS:
+                refused[model.name, scheme] = declared.message or ""
+                continue
+            asked += [(model.name, scheme, where, call) for where, call in model_calls(model, scheme)]
+    return asked, refused
 
 
 def lines(report: ModelReport) -> list[Line]:

@@ -63,10 +63,11 @@ class TestTrace:
         new = traced(good_side, Outcome(Kind.PASS, details=kernels(M16="asm 32x128", M64="asm 32x256")))
         report = sides(old, new)
         (cause,) = report.causes
-        assert (cause.id, cause.change, report.exit_code) == (f"cell:{CELL}", "kernel-changed", 0)
+        assert (cause.id, cause.change, report.exit_code) == ("case:other sizes of asm", "kernel-changed", 0)
+        assert [change.item.key for change in cause.changes] == [f"{CELL} gfx942:304 plain M64"]
 
     def test_a_kernel_that_is_wrong(self, good_side: Side, sides: Gate) -> None:
-        """A cell whose trace fails now is a regression, with both sides' kernels."""
+        """A cell whose trace fails now is a regression, and its inputs follow with both sides' kernels."""
         failed = Outcome(
             Kind.FAIL,
             Reason.WRONG_ACTIVATION,
@@ -77,8 +78,38 @@ class TestTrace:
         report = sides(old, traced(good_side, failed))
         (cause,) = report.failing
         assert (cause.id, cause.change, report.exit_code) == (f"cell:{CELL}", "regressed", 1)
-        assert "asm silu" in (cause.changes[0].before or cause.changes[0].item).note
-        assert "wrong-activation" in cause.changes[0].item.note
+        (case,) = cause.consequences
+        assert case.before is not None
+        assert (case.before.text, case.item.text) == ("asm silu", "asm gelu; wrong: wrong-activation")
+
+    def test_an_input_of_a_bad_cell_that_got_worse(self, good_side: Side, sides: Gate) -> None:
+        """In a cell that was bad already, an input that goes wrong now is a regression of its own."""
+        failed = Outcome(Kind.FAIL, Reason.WRONG_ACTIVATION, "It does Gelu.")
+        wrong = "asm gelu; wrong: wrong-activation"
+        old = traced(good_side, replace(failed, details=kernels(M16=wrong, M64="asm silu")))
+        new = traced(good_side, replace(failed, details=kernels(M16=wrong, M64=wrong)))
+        (cause,) = sides(old, new).failing
+        assert (cause.id, cause.change) == ("case:now wrong-activation", "regressed")
+        (cause,) = sides(new, old).causes
+        assert (cause.id, cause.change) == ("case:no longer wrong-activation", "fixed")
+
+    def test_wrong_in_another_way(self, good_side: Side, sides: Gate) -> None:
+        """A call that raised and is quietly wrong now got worse; one that raises instead merely moved."""
+        failed = Outcome(Kind.FAIL, Reason.DISPATCH_RAISES, "It raises.")
+        loud = "raised: ZeroDivisionError; wrong: dispatch-raises"
+        quiet = "asm 32x64 in bf16, default; wrong: wrong-activation"
+        raises = traced(good_side, replace(failed, details=kernels(M16=loud)))
+        wrong = traced(good_side, replace(failed, details=kernels(M16=quiet)))
+        assert [c.id for c in sides(raises, wrong).failing] == ["case:now wrong-activation"]
+        assert [c.change.value for c in sides(wrong, raises).causes] == ["kernel-changed"]
+
+    def test_numbers_that_got_worse(self, good_side: Side, sides: Gate) -> None:
+        """Where evidence says how far the numbers are from the oracle, another distance is named."""
+        numbers = {"cases": 3, "bound_ratio": "<= 1", "row_error": "<= 0.25"}
+        old = traced(good_side, Outcome(Kind.PASS, details=numbers), Level.ISA)
+        new = traced(good_side, Outcome(Kind.PASS, details=numbers | {"row_error": "<= 0.5"}), Level.ISA)
+        (cause,) = sides(old, new).causes
+        assert (cause.id, cause.change) == ("case:numbers at level isa", "kernel-changed")
 
     def test_a_trace_that_could_not_run(self, good_side: Side, sides: Gate) -> None:
         """Infrastructure is no result: exit code 3, and it is said."""
@@ -207,6 +238,5 @@ class TestPageOfCells:
         old = traced(good_side, Outcome(Kind.PASS, details=kernels(**buckets)))
         new = traced(good_side, Outcome(Kind.PASS, details=kernels(**(buckets | {"M64": "asm 32x256"}))))
         text = " ".join(page.render(sides(old, new)).split())
-        assert f"kernel-changed 1 cell: {CELL}" in text
-        assert "gfx942:304 plain M64: asm 32x256" in text
-        assert "M16" not in text
+        assert f"kernel-changed 1 input, in one way 1 other sizes of asm: {CELL}" in text
+        assert "inputs: 1 kernel-changed, 1 same" in text

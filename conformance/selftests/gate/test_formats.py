@@ -12,7 +12,7 @@ import pytest
 
 from aiter_conformance import documents
 from aiter_conformance.errors import InfrastructureError, UsageError
-from aiter_conformance.gate import formats, page
+from aiter_conformance.gate import formats, page, page_causes
 from aiter_conformance.gate.report import Report
 from aiter_conformance.ledgerfile import parse_ledger
 
@@ -96,7 +96,7 @@ class TestPage:
 
 
 class TestCompressCells:
-    """`page.compress_cells`."""
+    """`page_causes.compress_cells`."""
 
     def test_axes_are_joined(self) -> None:
         """Cells alike but for one axis are one text; others stay apart."""
@@ -106,8 +106,8 @@ class TestCompressCells:
             "gfx950/bf16/silu/out",
             "gfx950/bf16/gelu/out",
         ]
-        assert page.compress_cells(cells) == ["{gfx942,gfx950}/bf16/{silu,gelu}/out"]
-        assert page.compress_cells([*cells[:1], "gfx950/fp8-block/gelu/in"]) == [
+        assert page_causes.compress_cells(cells) == ["{gfx942,gfx950}/bf16/{silu,gelu}/out"]
+        assert page_causes.compress_cells([*cells[:1], "gfx950/fp8-block/gelu/in"]) == [
             "gfx942/bf16/silu/out",
             "gfx950/fp8-block/gelu/in",
         ]
@@ -116,7 +116,7 @@ class TestCompressCells:
         """Taken apart again, the texts are the cells."""
         cells = sorted(c.item.key for cause in report.causes for c in cause.consequences if "/" in c.item.key)
         found = []
-        for text in page.compress_cells(cells):
+        for text in page_causes.compress_cells(cells):
             parts = [part.strip("{}").split(",") for part in text.split("/")]
             found += [
                 f"{a}/{s}/{c}/{r}" for a in parts[0] for s in parts[1] for c in parts[2] for r in parts[3]
