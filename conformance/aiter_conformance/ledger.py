@@ -20,6 +20,9 @@ from aiter_conformance.release.version import version_key
 
 # Code of the findings in which the contract's own hazards are recorded (`checks.hazards`).
 HAZARD: Final = "contract-hazard"
+# What only a comparison of two releases shows, as `gate.classes.ChangeClass` calls it: what was known before
+# is not known any more, or callers meet another interface.
+CHANGES: Final = ("lost", "api-changed")
 
 _FILE_AND_LINE: Final = re.compile(r"(.*[./].*):[0-9]+")
 
@@ -215,12 +218,16 @@ def judge(entries: Sequence[Entry], observations: Iterable[Observation], *, full
 
 
 def not_looked_at(entries: Sequence[Entry], observations: Iterable[Observation]) -> list[Entry]:
-    """Return the entries that are about releases or levels of which nothing at all was observed."""
+    """Return the entries that are about releases or levels of which nothing at all was observed.
+
+    What only a comparison of releases shows is among them: no evidence of a single release does.
+    """
     looked_at = {(one.release, one.level) for one in observations}
     return [
         entry
         for entry in entries
-        if not any(
+        if entry.reason in CHANGES
+        or not any(
             entry.covers(release) and (not entry.levels or level in entry.levels)
             for release, level in looked_at
         )

@@ -13,7 +13,7 @@ from typing import Any, Final
 from aiter_conformance.axes import spec_dir
 from aiter_conformance.errors import InfrastructureError, UsageError
 from aiter_conformance.evidence import Level
-from aiter_conformance.ledger import HAZARD, Effect, Entry, Window
+from aiter_conformance.ledger import CHANGES, HAZARD, Effect, Entry, Window
 from aiter_conformance.outcome import Reason
 from aiter_conformance.release.findings import FindingCode
 from aiter_conformance.release.version import version_key
@@ -22,8 +22,10 @@ from aiter_conformance.trace.findings import Code
 _ID: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _UPSTREAM: Final = re.compile(r"[\w.-]+/[\w.-]+#\d+")
 _UNREPORTED: Final = "unreported"
-# What a finding can be: of a release's reader, of a trace, or of the contract itself.
-_CODES: Final = frozenset({*FindingCode, *Code, HAZARD})
+# What a finding can be: of a release's reader, of a trace, of the contract itself, or of a comparison.
+_CODES: Final = frozenset({*FindingCode, *Code, HAZARD, *CHANGES})
+# What a cell can fail with, or be reported with when two releases are compared.
+_REASONS: Final = frozenset({*Reason, *CHANGES})
 
 
 def load_ledger(path: Path | None = None) -> tuple[Entry, ...]:
@@ -113,7 +115,7 @@ class _Reader:
         unknown = set(entry.levels) - set(Level)
         if unknown:
             raise self._broken(f"levels must be known (got {', '.join(sorted(unknown))})")
-        if entry.cells and entry.reason not in set(Reason):
+        if entry.cells and entry.reason not in _REASONS:
             raise self._broken(f"reason must be one that a cell can fail with (got {entry.reason!r})")
         if entry.paths and entry.reason not in _CODES:
             raise self._broken(f"reason must be the code of a finding (got {entry.reason!r})")

@@ -15,6 +15,7 @@ from aiter_conformance.axes import Cell, load_axes
 from aiter_conformance.evidence import Evidence, Finding, Level
 from aiter_conformance.gate.classes import ChangeClass, Standing
 from aiter_conformance.gate.item import Item, ItemKind
+from aiter_conformance.gate.needs import needs
 from aiter_conformance.ledger import Entry, Observation, explains, without_line
 from aiter_conformance.levels import trace
 from aiter_conformance.outcome import Kind, Outcome
@@ -26,7 +27,7 @@ CALLS: Final = (ItemKind.CASE, ItemKind.MODEL)
 _DISPATCH: Final = {
     Code.TUNED_NEVER.value: ("anchor tuned-key-activation",),
     Code.TUNED_KEY_DIFFERS.value: (),
-    Code.TUNED_NOT_MADE.value: (),
+    Code.TUNED_NOT_MADE.value: ("anchor tuned-key-activation",),
     Code.TUNED_FOR_OTHER.value: ("anchor tuned-key-activation",),
     Code.TUNED_CONFLICT.value: (),
 }
@@ -42,6 +43,7 @@ _LAUNCHED: Final = re.compile(
     r"(?P<kernels>.*) in (?P<dtype>\S+), (?P<dispatch>[\w-]+)(?:; wrong: (?P<wrong>.+))?"
 )
 _SIZES: Final = re.compile(r" \d+(?:x\d+)*(?= |$)| split \d+|\b\d:")
+_LINE: Final = re.compile(r"\.py:\d+")
 _NUMBER: Final = re.compile(r"\d+")
 # Levels whose details say how far the numbers of a cell's cases are from the oracle.
 _NUMBERS: Final = ("bound_ratio", "row_error")
@@ -198,8 +200,14 @@ def classify(before: Item, now: Item) -> ChangeClass:
     A call that was wrong and is wrong in another way, of which nobody is told, got worse.
     """
     was, is_ = read_state(before.text), read_state(now.text)
+    if replace(was, loud=_unplaced(was.loud)) == replace(is_, loud=_unplaced(is_.loud)):
+        return ChangeClass.SAME  # the line that raises is another one
     silent = is_.wrong - was.wrong if not is_.loud else frozenset()
     return ChangeClass.REGRESSED if silent else ChangeClass.KERNEL_CHANGED
+
+
+def _unplaced(text: str) -> str:
+    return _LINE.sub(".py", text)
 
 
 def explained(before: Item | None, now: Item | None) -> tuple[Item | None, Item | None]:
@@ -209,6 +217,8 @@ def explained(before: Item | None, now: Item | None) -> tuple[Item | None, Item 
     tokens = [token for item in sides for token in item.rests_on]
     if before is not None and now is not None:
         tokens += _reasons(was, is_, now)
+    if was.standing is not is_.standing:
+        tokens += needs(load_axes().parse_cell(cell_of(sides[0])))
     group = how(before, now)
 
     def told(item: Item | None) -> Item | None:
@@ -270,9 +280,14 @@ def how(before: Item | None, now: Item | None) -> str:
     return ", ".join(parts) or "other numbers"
 
 
+def cell_of(item: Item) -> str:
+    """Return the cell that a call is in."""
+    return next(token.removeprefix("cell ") for token in item.rests_on if token.startswith("cell "))
+
+
 def covered(now: Item, version: str, ledger: Iterable[Entry]) -> str | None:
     """Return the ledger entries that explain all that is wrong with a call, or None."""
-    cell = next((token.removeprefix("cell ") for token in now.rests_on if token.startswith("cell ")), None)
+    cell = cell_of(now)
     entries = list(ledger)
     board = now.findings[0].path if now.findings else None
     found = [

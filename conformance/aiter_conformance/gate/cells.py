@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from aiter_conformance.axes import Cell
-from aiter_conformance.contract import NeedKind, api_needs
 from aiter_conformance.evidence import Evidence, Level
-from aiter_conformance.families import load_families
 from aiter_conformance.gate.classes import (
     STANDING_OF_VERDICT,
     ChangeClass,
@@ -17,6 +15,7 @@ from aiter_conformance.gate.classes import (
 )
 from aiter_conformance.gate.compare import Change
 from aiter_conformance.gate.item import Item, ItemKind
+from aiter_conformance.gate.needs import needs
 from aiter_conformance.ledger import Entry, Observation, explains
 from aiter_conformance.matrix import CellState, Matrix
 from aiter_conformance.outcome import Kind, Reason
@@ -65,37 +64,12 @@ def _item(cell: Cell, state: CellState, kernels: Iterable[str]) -> Item:
         f"{state.verdict.value}{message}",
         note="\n".join([levels, *kernels]),
         provides=(f"cell {cell}",),
-        rests_on=_rests_on(cell),
+        rests_on=needs(cell),
     )
 
 
 def _levels(state: CellState) -> dict[str, str]:
     return {level.value: how for level, how in state.levels.items()}
-
-
-def _rests_on(cell: Cell) -> tuple[str, ...]:
-    """Return the tokens of what can be why a cell is otherwise."""
-    found = [f"arch {cell.arch}"]
-    for need in api_needs(cell):
-        found.append(f"file {need.module.replace('.', '/')}.py")
-        found.append(
-            {
-                NeedKind.FUNCTION: f"function {need.name}",
-                NeedKind.ARGUMENT: f"parameter {need.function}({need.name})",
-                NeedKind.ACTIVATION: f"member ActivationType.{need.name}",
-                NeedKind.QUANT_TYPE: f"member QuantType.{need.name}",
-            }[need.kind]
-        )
-    for family in load_families():
-        if not family.serves(cell):
-            continue
-        found += [f"file {path}" for path in family.needs]
-        if family.generator is not None:
-            found.append(f"choice {family.generator} {family.activations[cell.activation]}")
-        if family.manifest is not None:
-            path = family.manifest_of(cell)
-            found += [f"manifest {path}", f"rows of {path}"]
-    return tuple(dict.fromkeys(found))
 
 
 def _kernels(records: Iterable[Evidence], cell: Cell) -> tuple[str, ...]:
@@ -111,6 +85,10 @@ def _kernels(records: Iterable[Evidence], cell: Cell) -> tuple[str, ...]:
 def _covered(
     found: ChangeClass, cell: Cell, state: CellState, now: Matrix, ledger: Sequence[Entry]
 ) -> str | None:
+    if found is ChangeClass.LOST:
+        gone = Observation(now.release.version, cell=str(cell), kind=Kind.FAIL, reason=found.value)
+        entry = explains(ledger, gone)
+        return None if entry is None else f"ledger: {entry.id} ({entry.upstream})"
     if found.direction >= 0 or state.verdict is not Verdict.KNOWN_BAD:
         return None
     reason = None if state.reason is None else Reason(state.reason)

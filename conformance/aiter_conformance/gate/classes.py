@@ -129,7 +129,8 @@ def change_of_levels(before: dict[str, str], now: dict[str, str]) -> ChangeClass
     """Return what the change of a good cell's levels is called: that of the worst level.
 
     Args:
-        before: How each level ended, by its name; ``partial k/n`` where boards differ.
+        before: How each level ended, by its name; ``partial k/n`` where boards differ, ``ran k/n`` where
+            some inputs could not be executed.
         now: The same of the other release. A level that only one side has is absent on the other.
     """
     changes = {
@@ -139,4 +140,7 @@ def change_of_levels(before: dict[str, str], now: dict[str, str]) -> ChangeClass
 
 
 def _standing(how: str | None) -> Standing:
-    return Standing.ABSENT if how is None else STANDING_OF_LEVEL.get(how, Standing.BAD)
+    if how is None:
+        return Standing.ABSENT
+    # ``ran k/n``: the rest could not be executed here, of which nothing is known.
+    return Standing.UNKNOWN if how.startswith("ran ") else STANDING_OF_LEVEL.get(how, Standing.BAD)

@@ -193,7 +193,13 @@ def _covered(
     version: str,
     ledger: Sequence[Entry],
 ) -> str | None:
-    if found.direction >= 0 or now is None:
+    if found.direction >= 0:
+        return None
+    if found in (ChangeClass.LOST, ChangeClass.API_CHANGED):
+        entry = explains(ledger, _dropped(found, before, now, version))
+        if entry is not None:
+            return f"ledger: {entry.id} ({entry.upstream})"
+    if now is None:
         return None
     if now.kind in calls.CALLS:
         return calls.covered(now, version, ledger)
@@ -208,6 +214,22 @@ def _covered(
     ]
     names = [f"ledger: {entry.id} ({entry.upstream})" for entry in entries if entry is not None]
     return ", ".join(dict.fromkeys(names)) if entries and len(names) == len(entries) else None
+
+
+def _dropped(found: ChangeClass, before: Item | None, now: Item | None, version: str) -> Observation:
+    """Return what an entry of the ledger can explain about something that is gone, or is another for callers.
+
+    It is about the file that the thing was in; what is in none is its own path.
+    """
+    item = before or now
+    assert item is not None  # noqa: S101 -- one of the two is there
+    texts = ["nothing" if side is None else side.text for side in (before, now)]
+    return Observation(
+        version,
+        path=without_line(item.where) or item.id,
+        reason=found.value,
+        message=f"{item.id}: {texts[0]} -> {texts[1]}",
+    )
 
 
 def _allowed_default(before: Item, now: Item, new: Mapping[str, Item]) -> str | None:

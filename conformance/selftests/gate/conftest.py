@@ -11,6 +11,7 @@ from aiter_conformance.gate.classes import FAILING, ChangeClass
 from aiter_conformance.gate.report import Report, compare
 from aiter_conformance.gate.side import Side, observe
 from aiter_conformance.ledger import Entry
+from aiter_conformance.ledgerfile import parse_ledger
 from aiter_conformance.protocols import Subject
 from aiter_conformance.release.samples import code_object, sample_files, sample_release
 from aiter_conformance.subjects import load_subject
@@ -166,3 +167,14 @@ def gate(side: Callable[[Mapping[str, bytes], str], Side], good_side: Side, subj
         )
 
     return gate
+
+
+@pytest.fixture(scope="session")
+def completed() -> Callable[[str], tuple[Entry, ...]]:
+    """Read proposed entries as a person could have completed them."""
+
+    def completed(stubs: str) -> tuple[Entry, ...]:
+        text = stubs.replace('title = ""', 'title = "Known"')
+        return parse_ledger(text.replace('upstream = ""', 'upstream = "ROCm/aiter#1"'))
+
+    return completed

@@ -16,6 +16,7 @@ from aiter_conformance.gate.classes import (
     change_of_levels,
     change_of_verdicts,
 )
+from aiter_conformance.ledger import CHANGES
 from aiter_conformance.outcome import Kind
 from aiter_conformance.verdicts import Verdict
 
@@ -125,3 +126,8 @@ class TestChangeOfLevels:
     def test_the_worst_level_counts(self, before: dict[str, str], now: dict[str, str], change: str) -> None:
         """A level that fell from known to unknown is lost, one that fails is a regression."""
         assert change_of_levels(before, now) == change
+
+
+def test_the_ledger_knows_what_only_a_comparison_shows() -> None:
+    """Its words for that are those classes that fail and that no finding or reason code stands for."""
+    assert {*CHANGES} == {found.value for found in FAILING} - {ChangeClass.REGRESSED.value}

@@ -11,7 +11,7 @@ import pytest
 from aiter_conformance.axes import Cell
 from aiter_conformance.errors import UsageError
 from aiter_conformance.evidence import Evidence, Level
-from aiter_conformance.gate import page
+from aiter_conformance.gate import formats, page
 from aiter_conformance.gate.classes import FAILING, ChangeClass
 from aiter_conformance.gate.report import Report, compare
 from aiter_conformance.gate.side import Side
@@ -102,6 +102,31 @@ class TestTrace:
         wrong = traced(good_side, replace(failed, details=kernels(M16=quiet)))
         assert [c.id for c in sides(raises, wrong).failing] == ["case:now wrong-activation"]
         assert [c.change.value for c in sides(wrong, raises).causes] == ["kernel-changed"]
+
+    def test_a_line_number_is_no_change(self, good_side: Side, sides: Gate) -> None:
+        """What raises as before, some lines further down, is the same."""
+        failed = Outcome(Kind.FAIL, Reason.DISPATCH_RAISES, "It raises.")
+        texts = [f"raised: ZeroDivisionError in aiter/x.py:{n}: by zero" for n in (7, 12)]
+        old, new = (traced(good_side, replace(failed, details=kernels(M16=text))) for text in texts)
+        assert sides(old, new).causes == ()
+
+    def test_what_is_wrong_with_inputs_can_be_explained(
+        self, good_side: Side, subject: Any, completed: Callable[[str], tuple[Entry, ...]]
+    ) -> None:
+        """The stub for inputs that go wrong, completed, explains them on their board and level only."""
+        failed = Outcome(Kind.FAIL, Reason.WRONG_ACTIVATION, "It does Gelu.")
+        wrong = "asm gelu; wrong: wrong-activation"
+        old = traced(good_side, replace(failed, details=kernels(M16=wrong, M64="asm silu")))
+        new = traced(good_side, replace(failed, details=kernels(M16=wrong, M64=wrong)))
+
+        def decide(ledger: tuple[Entry, ...]) -> Report:
+            name = f"{subject.name}@{subject.version}"
+            return compare(old, new, labels=("old", "new"), subject=name, ledger=ledger, fail_on=FAILING)
+
+        (entry,) = completed(formats.propose_ledger(decide(())))
+        assert (entry.cells, entry.levels, entry.boards) == ((str(CELL),), ("trace",), ("gfx942:304",))
+        assert [decide(ledger).exit_code for ledger in ((), (entry,))] == [1, 0]
+        assert decide((replace(entry, boards=("gfx942:80",)),)).exit_code == 1
 
     def test_numbers_that_got_worse(self, good_side: Side, sides: Gate) -> None:
         """Where evidence says how far the numbers are from the oracle, another distance is named."""

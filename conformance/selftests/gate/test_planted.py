@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 import pytest
 
+from aiter_conformance.gate import formats
 from aiter_conformance.gate.report import Report
 from aiter_conformance.gate.side import Side
+from aiter_conformance.ledger import Entry
 from aiter_conformance.release.samples import code_object
 
 Files = dict[str, bytes]
@@ -333,6 +335,20 @@ def test_a_planted_change_is_one_root_cause(release_files: Files, gate: Gate, pl
     assert [cause.id for cause in report.causes if cause.change.direction < 0] == [planted.cause]
     assert planted.consequences - {change.id for change in report.failing[0].consequences} == frozenset()
     assert report.exit_code == 1
+
+
+@pytest.mark.parametrize("planted", PLANTED.values(), ids=PLANTED.keys())
+def test_a_completed_entry_explains_a_planted_change(
+    release_files: Files, gate: Gate, planted: Planted, completed: Callable[[str], tuple[Entry, ...]]
+) -> None:
+    """The stubs that are proposed for a change, once a person completed them, explain all of it."""
+    files = dict(release_files)
+    planted.edit(files)
+    report = gate(files, ledger=completed(formats.propose_ledger(gate(files))))
+    assert [(cause.id, cause.covered is None) for cause in report.causes if cause.change.direction < 0] == [
+        (planted.cause, False)
+    ]
+    assert report.exit_code == 0
 
 
 @pytest.mark.parametrize("edit", HARMLESS.values(), ids=HARMLESS.keys())
