@@ -9,10 +9,10 @@ import csv
 import sys
 from pathlib import Path
 
-KEY = (
-    "cu_num token model_dim inter_dim expert topk act_type dtype q_dtype_a q_dtype_w q_type use_g1u1".split()
-)
-KEY.append("doweight_stage1")
+KEY = [
+    *("cu_num", "token", "model_dim", "inter_dim", "expert", "topk", "act_type", "dtype"),
+    *("q_dtype_a", "q_dtype_w", "q_type", "use_g1u1", "doweight_stage1"),
+]
 
 configs = Path(sys.argv[1]) / "aiter/configs"
 rows: dict[tuple[str, ...], list[tuple[str, str]]] = {}
