@@ -131,6 +131,30 @@ def _tensors(given: CallInput) -> dict[str, torch.Tensor]:
     return made
 
 
+class Inputs:
+    """The inputs of many applies, made once for each kind of call: what is never written to can be shared.
+
+    A subject that does write fails every comparison from there on, for `Applied.untouched` remembers what the
+    inputs were when they were made.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[Any, ...], tuple[dict[str, torch.Tensor], Untouched]] = {}
+
+    def of(self, given: CallInput) -> tuple[dict[str, torch.Tensor], Untouched]:
+        """Return the tensors of a call by name, and what was in them."""
+        kind = (given.topk, given.cast_router, given.metadata == "vector", given.packed, given.input_dtype)
+        if kind not in self._made:
+            made = _tensors(given)
+            self._made[kind] = made, _remember(made)
+        return self._made[kind]
+
+
+def _remember(made: Mapping[str, torch.Tensor]) -> Untouched:
+    """Remember all but the weights, which are one element seen many times."""
+    return Untouched({name: t for name, t in made.items() if name not in ("w1", "w2")})
+
+
 def _quant_tensors(given: CallInput, made: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     names = [name for name, there in zip(("w1_bias", "w2_bias"), given.biases, strict=True) if there]
     if SCHEME_CONFIGS[given.scheme].weights is not None:
@@ -154,6 +178,7 @@ def apply_leaf(
     arch: str | None = None,
     installed: SimulatedAiter | Literal["any"] | None = "any",
     tensors: Mapping[str, torch.Tensor] | None = None,
+    inputs: Inputs | None = None,
     result: Callable[[KernelCall], torch.Tensor] | None = None,
     record: bool = True,
 ) -> Applied:
@@ -166,13 +191,15 @@ def apply_leaf(
         arch: None takes one on which the scheme is supported.
         installed: The AITER that is found, None for none; "any" is one that can do everything.
         tensors: Inputs to use instead of the made ones, ``output`` among them.
+        inputs: What other applies were given; None makes inputs for this one alone.
         result: Makes the kernel's answer.
         record: False lets the call go on to ``installed``.
     """
     spec = parallel or next(p for p, tp in PARALLEL.values() if tp == given.tp)
     if given.packed:
         spec = replace(spec, dp=2, use_ep=True, all2all_backend="mori_high_throughput")
-    made = {**_tensors(given), **(tensors or {})}
+    shared, untouched = (inputs or Inputs()).of(given)
+    made = {**shared, **(tensors or {})}
     tokens = made["topk_ids"].shape[0]
     output = made.pop("output", torch.empty(tokens, HIDDEN, dtype=getattr(torch, given.output_dtype)))
     env = {
@@ -186,7 +213,8 @@ def apply_leaf(
     found = _capable_aiter() if installed == "any" else installed
     with subject.environment(arch, env, installed=found):
         experts = _build(subject, given, spec, made)
-        untouched = Untouched({name: t for name, t in made.items() if name not in ("w1", "w2")})
+        if tensors:
+            untouched = _remember(made)
         with subject.recording(result) if record else nullcontext(calls) as calls:
             try:
                 experts.apply(

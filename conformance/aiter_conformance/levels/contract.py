@@ -16,6 +16,7 @@ from aiter_conformance.axes import Cell
 from aiter_conformance.checks.contract_call import (
     PADS,
     PARALLEL,
+    Inputs,
     apply_leaf,
     compare_apply,
     variations,
@@ -32,9 +33,11 @@ def observe_cell(subject: Subject, cell: Cell) -> Outcome:
     Where only listed differences of the subject show the cell fails too: the contract is not met there.
     """
     report = Report()
+    inputs = Inputs()
     cases = 0
     for given, deployment in _cases(cell):
-        compare_apply(report, subject, given, apply_leaf(subject, given, deployment, arch=cell.arch))
+        applied = apply_leaf(subject, given, deployment, arch=cell.arch, inputs=inputs)
+        compare_apply(report, subject, given, applied)
         cases += 1
     if not report.mismatches:
         return Outcome(Kind.PASS, details={"cases": cases})
