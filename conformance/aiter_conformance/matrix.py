@@ -133,21 +133,27 @@ def build(
 
     Raises:
         UsageError: No evidence is about the release.
-        InfrastructureError: Two records about the version are about different content.
+        InfrastructureError: Two records about the version are about different content, or one is simulated.
     """
     entries = load_ledger() if ledger is None else ledger
+    loaded = list(records)
+    for record in loaded:
+        if record.evidence.simulated:
+            msg = f"evidence must come from a real GPU (got a simulated one in {record.path}): delete it"
+            raise InfrastructureError(msg)
     used = [
         r
-        for r in records
+        for r in loaded
         if (r.evidence.release is None or r.evidence.release.version == release)
         and (r.evidence.release is None or r.evidence.subject in (None, subject))
     ]
-    identities = {r.evidence.release for r in used if r.evidence.release is not None}
+    releases = {r.evidence.release for r in used if r.evidence.release is not None}
+    identities = {each.identity for each in releases}
     if not identities:
         msg = f"evidence of release {release} must be there (got none): run `aiter-conformance matrix build`"
         raise UsageError(msg)
     if len(identities) > 1:
-        found = ", ".join(sorted(f"{i.identity} ({i.kind})" for i in identities))
+        found = ", ".join(sorted(f"{each.identity} ({each.kind})" for each in releases))
         msg = f"evidence of {release} must be about one artefact (got {found}): delete what is not meant"
         raise InfrastructureError(msg)
     sources = tuple(
@@ -172,7 +178,8 @@ def build(
         states = {who: _peer_state(by_level) for who, by_level in sorted(peers.items())}
         cells[cell] = replace(state, peers={who: s for who, s in states.items() if s.levels != _REFUSES})
     return Matrix(
-        release=identities.pop(),
+        # The same content may have been read as a wheel here and, installed, have run on a GPU there.
+        release=min(releases, key=lambda each: (each.kind == "installed", each.kind)),
         subject=subject,
         harness=max(r.evidence.harness for r in used),
         cells=cells,
@@ -201,6 +208,7 @@ def _known(
         release,
         str(cell),
         kind=outcome.kind,
+        size=outcome.details.get("size"),
         reason=outcome.reason,
         message=outcome.message,
         level=level,
@@ -210,9 +218,7 @@ def _known(
 
 
 def _known_finding(entries: Sequence[Entry], release: str, finding: Finding) -> KnownFinding:
-    seen = Observation(
-        release, path=without_line(finding.path), reason=finding.code, message=finding.message
-    )
+    seen = Observation(release, path=without_line(finding.path), reason=finding.code, message=finding.message)
     entry = explains(entries, seen)
     known = None if entry is None else f"{entry.id} ({entry.upstream})"
     return KnownFinding(finding.code, finding.path, finding.message, known)
@@ -259,8 +265,15 @@ def _peer_state(by_level: dict[Level, list[Outcome]]) -> PeerState:
 
 
 def _combined(outcomes: list[Outcome]) -> str:
-    """Return the way a level ended over several boards: the common one, or ``partial k/n``."""
+    """Return the way a level ended over several boards: the common one, or ``partial k/n``.
+
+    ``ran k/n`` is said of a level that could execute k of its n inputs: all of those are right.
+    """
     kinds = {outcome.kind for outcome in outcomes}
+    if Kind.NOT_RUN in kinds and kinds <= {Kind.PASS, Kind.NOT_RUN}:
+        ran, inputs = (sum(outcome.details.get(name, 0) for outcome in outcomes) for name in ("ran", "of"))
+        if ran:
+            return f"ran {ran}/{inputs}"
     if len(kinds) == 1:
         return kinds.pop().value
     passed = sum(outcome.kind is Kind.PASS for outcome in outcomes)

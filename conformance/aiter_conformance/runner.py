@@ -7,6 +7,7 @@ import importlib.util
 import os
 import platform
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -28,7 +29,7 @@ VARIABLES = ("AITER_", "VLLM_ROCM_", "GPU_ARCHS", "CU_NUM")
 Progress = Callable[[str, int, int], None]
 
 # What needs no GPU and no compiler, in the order in which it is run.
-COLLECTED = (Level.DECLARED, Level.CONTRACT, Level.REFERENCE, Level.INVENTORY, Level.TRACE)
+COLLECTED = (Level.DECLARED, Level.CONTRACT, Level.REFERENCE, Level.INVENTORY, Level.TRACE, Level.ISA)
 # What of it takes a minute at most: the default.
 QUICK = (Level.DECLARED, Level.CONTRACT, Level.INVENTORY)
 # Packages without which a level cannot be run.
@@ -36,6 +37,7 @@ _NEEDS = {
     Level.CONTRACT: ("torch",),
     Level.REFERENCE: ("torch",),
     Level.TRACE: ("torch", "pandas", "einops", "psutil", "pybind11"),
+    Level.ISA: ("torch", "pandas", "einops", "psutil", "pybind11", "numba"),
 }
 
 
@@ -67,12 +69,14 @@ def collect(
         records += _contract(subject, tell)
     if Level.REFERENCE in levels:
         records += _reference(subject, tell)
-    if release is not None and (Level.INVENTORY in levels or Level.TRACE in levels):
+    if release is not None and {Level.INVENTORY, Level.TRACE, Level.ISA} & set(levels):
         contents = inventory.read_contents(release, lambda done, all_: tell("code objects", done, all_))
         if Level.INVENTORY in levels:
             records += _inventory(release, contents)
         if Level.TRACE in levels:
             records += _trace(subject, release, contents, cache, tell)
+        if Level.ISA in levels:
+            records += _isa(subject, release, contents, cache, tell)
     return records
 
 
@@ -138,10 +142,10 @@ def _trace(
     subject: Subject, release: Release, contents: inventory.Contents, cache: Path, tell: Progress
 ) -> list[Evidence]:
     from aiter_conformance.levels import trace
-    from aiter_conformance.trace.board import Board
+    from aiter_conformance.trace.board import all_boards
 
     records = []
-    boards = [Board(arch.name, cus) for arch in load_axes().archs.values() for cus in arch.cu_counts]
+    boards = all_boards()
     for number, board in enumerate(boards):
         tell("boards traced", number, len(boards))
         seen = trace.observe(
@@ -152,6 +156,33 @@ def _trace(
             _record(
                 Level.TRACE, str(board), seen.outcomes, subject=subject, release=release, findings=findings
             )
+        )
+    return records
+
+
+def _isa(
+    subject: Subject, release: Release, contents: inventory.Contents, cache: Path, tell: Progress
+) -> list[Evidence]:
+    from aiter_conformance.isa.arch import ARCHES
+    from aiter_conformance.levels import isa
+    from aiter_conformance.trace.board import all_boards
+
+    records = []
+    for board in (board for board in all_boards() if board.arch in ARCHES):
+        cells = [cell for cell in load_axes().cells() if cell.arch == board.arch]
+        outcomes = isa.observe(
+            subject,
+            release,
+            board,
+            cells,
+            runs=cache,
+            code=cache.parent / "isa",
+            inventory=contents.inventory,
+            tuned=contents.tuned,
+            progress=partial(tell, f"cells emulated on {board}"),
+        )
+        records.append(
+            _record(Level.ISA, str(board), outcomes, subject=subject, release=release, findings=())
         )
     return records
 
