@@ -232,6 +232,15 @@ class TestBuild:
         ]
         assert build(records, "0.1.7", "impl@0.1.0").cells[CELL].levels == {Level.TRACE: "partial 1/2"}
 
+    def test_inputs_that_ran_are_counted(self) -> None:
+        """Where a level could execute some of its inputs, it says how many; that alone makes no verdict."""
+        some = replace(NOT_RUN, details={"ran": 3, "of": 5})
+        other = replace(PASS, details={"ran": 5, "of": 5})
+        records = [record(Level.ISA, some, board="gfx950:256"), record(Level.ISA, other, board="gfx950:128")]
+        state = build([record(Level.DECLARED, PASS), *records], "0.1.7", "impl@0.1.0").cells[CELL]
+        assert state.levels[Level.ISA] == "ran 8/10"
+        assert state.verdict is Verdict.DECLARED
+
     def test_no_evidence_is_an_error(self) -> None:
         """A matrix of nothing is not built."""
         with pytest.raises(UsageError, match=r"evidence of release 0\.1\.9 must be there"):

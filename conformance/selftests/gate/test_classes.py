@@ -119,6 +119,8 @@ class TestChangeOfLevels:
             ({"inventory": "pass"}, {}, "lost"),
             ({"trace": "pass"}, {"trace": "fail"}, "regressed"),
             ({"trace": "pass"}, {"trace": "partial 1/2"}, "regressed"),
+            ({"isa": "pass"}, {"isa": "ran 1/2"}, "lost"),
+            ({"isa": "ran 1/2"}, {"isa": "fail"}, "regressed"),
             ({"trace": "pass", "inventory": "pass"}, {"trace": "crash", "inventory": "not_run"}, "regressed"),
             ({}, {}, "same"),
         ],
