@@ -67,12 +67,21 @@ def write_text(target: Path, text: str) -> None:
     Raises:
         InfrastructureError: The file cannot be written.
     """
+    write_bytes(target, text.encode())
+
+
+def write_bytes(target: Path, content: bytes) -> None:
+    """Write a file whole or not at all, creating its folder.
+
+    Raises:
+        InfrastructureError: The file cannot be written.
+    """
     partial: str | None = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         descriptor, partial = tempfile.mkstemp(dir=target.parent, prefix=".partial-")
-        with open(descriptor, "w", encoding="utf-8", newline="\n") as file:  # noqa: PTH123 -- a descriptor
-            file.write(text)
+        with open(descriptor, "wb") as file:  # noqa: PTH123 -- a descriptor
+            file.write(content)
         umask = os.umask(0)
         os.umask(umask)
         Path(partial).chmod(0o666 & ~umask)  # mkstemp's file is private, a report is for everyone

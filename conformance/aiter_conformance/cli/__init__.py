@@ -11,10 +11,12 @@ import traceback
 import click
 
 from aiter_conformance import __version__
+from aiter_conformance.cli.bundle import bundle_group
 from aiter_conformance.cli.case import case_group
 from aiter_conformance.cli.doctor import doctor_command
 from aiter_conformance.cli.evidence import evidence_group
 from aiter_conformance.cli.gate import gate_group
+from aiter_conformance.cli.gpu import gpu_group
 from aiter_conformance.cli.isa import isa_group
 from aiter_conformance.cli.ledger import ledger_group
 from aiter_conformance.cli.matrix import matrix_group
@@ -33,10 +35,12 @@ def cli() -> None:
     """
 
 
+cli.add_command(bundle_group)
 cli.add_command(case_group)
 cli.add_command(doctor_command)
 cli.add_command(evidence_group)
 cli.add_command(gate_group)
+cli.add_command(gpu_group)
 cli.add_command(isa_group)
 cli.add_command(ledger_group)
 cli.add_command(matrix_group)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -39,58 +40,64 @@ def default_levels() -> list[Level]:
     return levels
 
 
-@gate_group.command()
-@click.argument("old_text", metavar="OLD")
-@click.argument("new_text", metavar="NEW")
-@subject_option
-@click.option("--board", metavar="ARCH[:CUS]", help="Look at one arch or board alone.")
-@click.option("--model", metavar="NAME", help="Look at what can matter to one model of the catalogue alone.")
-@click.option(
-    "--level",
-    "level_names",
-    multiple=True,
-    type=click.Choice([level.value for level in COLLECTED]),
-    help="Level to observe; may be given several times (default: declared, inventory, trace if it can run).",
-)
-@click.option(
-    "--evidence",
-    "folders",
-    multiple=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Folder of more evidence about the two releases, such as reports/; may be given several times.",
-)
-@click.option(
-    "--fail-on",
-    "fail_on",
-    metavar="CLASSES",
-    default=",".join(found.value for found in FAILING),
-    show_default=True,
-    help="Classes of change that end with exit code 1, with commas between them.",
-)
-@click.option("--markdown", "form", flag_value="markdown", help="Print Markdown for a pull request.")
-@click.option("--summary", "form", flag_value="summary", help="Print a short Markdown summary for hosted CI.")
-@click.option("--junit", "form", flag_value="junit", help="Print JUnit XML.")
-@click.option("--propose-ledger", "form", flag_value="ledger", help="Print ledger stubs for what fails.")
-@click.option("--json", "form", flag_value="json", help="Print JSON for machines.")
-@click.option("--only", metavar="ID", help="Show one cause, in full.")
-@root_option
-def run(
+def comparison_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the arguments and options of `observe_and_compare`."""
+    for option in reversed(
+        (
+            click.argument("old_text", metavar="OLD"),
+            click.argument("new_text", metavar="NEW"),
+            subject_option,
+            click.option("--board", metavar="ARCH[:CUS]", help="Look at one arch or board alone."),
+            click.option(
+                "--model", metavar="NAME", help="Look at what can matter to one model of the catalogue alone."
+            ),
+            click.option(
+                "--level",
+                "level_names",
+                multiple=True,
+                type=click.Choice([level.value for level in COLLECTED]),
+                help="Level to observe; may be given several times "
+                "(default: declared, inventory, trace if it can run).",
+            ),
+            click.option(
+                "--evidence",
+                "folders",
+                multiple=True,
+                type=click.Path(exists=True, file_okay=False, path_type=Path),
+                help="Folder of more evidence about the two, such as reports/; may be given several times.",
+            ),
+            click.option(
+                "--fail-on",
+                "fail_on",
+                metavar="CLASSES",
+                default=",".join(found.value for found in FAILING),
+                show_default=True,
+                help="Classes of change that end with exit code 1, with commas between them.",
+            ),
+            root_option,
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def observe_and_compare(
+    *,
     old_text: str,
     new_text: str,
     subject_name: str,
     board: str | None,
     model: str | None,
-    level_names: tuple[str, ...],
-    folders: tuple[Path, ...],
+    level_names: Sequence[str],
+    folders: Sequence[Path],
     fail_on: str,
-    form: str | None,
-    only: str | None,
     root: Path,
-) -> int:
-    """Compare two releases and say what got worse, what got better, and whether to go on.
+) -> tuple[Side, Side, Report]:
+    """Return both sides and what a comparison makes of them.
 
-    Exit code 1 if anything regressed, was lost or breaks callers, and no ledger entry explains it; 3 if
-    something could not be tried. What is observed of a release is kept under build/gate.
+    Raises:
+        UsageError: A release, board, model or class is none.
+        InfrastructureError: A level or a release could not be looked at.
     """
     classes = _classes(fail_on)
     board_filter(board), model_filter(model)  # refuse a wrong name before anything is read
@@ -105,9 +112,10 @@ def run(
             side_by_side=Level.TRACE in levels,  # the others take seconds
         )
     more = [loaded.evidence for folder in folders for loaded in evidence.load(folder)]
+    old, new = old.with_records(more), new.with_records(more)
     report = compare(
-        old.with_records(more),
-        new.with_records(more),
+        old,
+        new,
         labels=(_label(old_text, old), _label(new_text, new)),
         subject=f"{subject_name}@{subjects.find_version(subject_name)}",
         ledger=load_ledger(),
@@ -115,6 +123,24 @@ def run(
         board=board,
         model=model,
     )
+    return old, new, report
+
+
+@gate_group.command()
+@comparison_options
+@click.option("--markdown", "form", flag_value="markdown", help="Print Markdown for a pull request.")
+@click.option("--summary", "form", flag_value="summary", help="Print a short Markdown summary for hosted CI.")
+@click.option("--junit", "form", flag_value="junit", help="Print JUnit XML.")
+@click.option("--propose-ledger", "form", flag_value="ledger", help="Print ledger stubs for what fails.")
+@click.option("--json", "form", flag_value="json", help="Print JSON for machines.")
+@click.option("--only", metavar="ID", help="Show one cause, in full.")
+def run(form: str | None, only: str | None, **question: Any) -> int:
+    """Compare two releases and say what got worse, what got better, and whether to go on.
+
+    Exit code 1 if anything regressed, was lost or breaks callers, and no ledger entry explains it; 3 if
+    something could not be tried. What is observed of a release is kept under build/gate.
+    """
+    _, _, report = observe_and_compare(**question)
     shown = report if only is None else report.only(only)
     click.echo(_rendered(shown, form, full=only is not None), nl=False)
     return shown.exit_code
