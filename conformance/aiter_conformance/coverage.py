@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import re
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, Final
 
 from aiter_conformance.axes import Cell, spec_dir
-from aiter_conformance.case import Case
+from aiter_conformance.case import Case, parse_case
 from aiter_conformance.errors import UsageError
 from aiter_conformance.numerics.inputs import Features, Problem
 
@@ -28,8 +29,10 @@ _NUMBERS: Final = frozenset(
         "seed",
     }
 )
-_FEATURES: Final = frozenset({"biases", "swiglu_limit", "beta", "linear_beta", "shared_experts", "routing"})
+_FEATURES: Final = frozenset(field.name for field in fields(Features))
 _RESTRICTIONS: Final = {"schemes": "scheme", "activations": "activation", "routers": "router"}
+# An input of coverage.toml whose features a case needs, and a rank other than the first.
+_SUFFIX: Final = re.compile(r"(?P<case>[^+~]*)(\+(?P<name>[a-z0-9-]+))?(~(?P<rank>[0-9]+))?")
 _WORDS: Final = frozenset({"name", "levels", "for", "except"})
 
 
@@ -101,3 +104,33 @@ def problems(cell: Cell, level: str) -> Iterator[tuple[str, Problem]]:
             case = Case(cell, **numbers)
             for rank in range(max(case.tp, case.ep)):
                 yield planned.name, Problem(case, planned.features, rank)
+
+
+def problem_id(name: str, problem: Problem) -> str:
+    """Return the id by which `parse_problem` rebuilds an input of coverage.toml.
+
+    It is the case's, with ``+NAME`` where it has features of that input, and ``~RANK`` for another rank than
+    the first.
+    """
+    plain = problem.features == Features()
+    return f"{problem.case}{'' if plain else f'+{name}'}{f'~{problem.rank}' if problem.rank else ''}"
+
+
+def parse_problem(text: str) -> Problem:
+    """Return the problem that an id names, see `problem_id`; a case's id is one.
+
+    Raises:
+        UsageError: The id is not one, or names an input that coverage.toml does not have.
+    """
+    match = _SUFFIX.fullmatch(text)
+    if match is None:
+        msg = f"an input must be CASE, CASE+NAME, CASE~RANK or CASE+NAME~RANK (got {text!r})"
+        raise UsageError(msg)
+    features = Features()
+    if match["name"] is not None:
+        known = {planned.name: planned.features for planned in load_coverage()}
+        if match["name"] not in known:
+            msg = f"an input must be one of coverage.toml's, {', '.join(known)} (got {match['name']!r})"
+            raise UsageError(msg)
+        features = known[match["name"]]
+    return Problem(parse_case(match["case"]), features, int(match["rank"] or 0))

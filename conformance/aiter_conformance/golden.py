@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from aiter_conformance.contract import SCHEME_CONFIGS, leaf_of_scheme
 from aiter_conformance.numerics.inputs import Problem
 from aiter_conformance.numerics.oracle import Expected, expected
 from aiter_conformance.numerics.packed import Packed, pack
-from aiter_conformance.numerics.pipeline import Pipeline, nominal_pipeline
+from aiter_conformance.numerics.pipeline import Pipeline, mx_pipeline, nominal_pipeline
 from aiter_conformance.numerics.verdict import Verdict, judge
 from aiter_conformance.protocols import (
     ENABLED,
@@ -53,8 +54,19 @@ class Observation:
 def environment_of(problem: Problem) -> dict[str, str]:
     """Return the variables under which a leaf serves the problem."""
     cell = problem.case.cell
-    situ = SITU_SETTING.get(cell.scheme) if cell.activation == "situ" else None
+    setting = problem.features.situ or SITU_SETTING.get(cell.scheme)
+    situ = setting if cell.activation == "situ" else None
     return dict(ENABLED) | ({} if situ is None else {"VLLM_ROCM_USE_AITER_MOE_SITUV2": situ})
+
+
+def pipeline_of(problem: Problem) -> Pipeline:
+    """Return how a kernel is to compute a problem: as scheme, setting and opt-in say."""
+    cell = problem.case.cell
+    if problem.features.situ == "a8w4" and cell.scheme.startswith("mxfp4"):
+        return mx_pipeline(cell, "fp8")
+    if problem.features.dsv4:
+        return mx_pipeline(cell, "fp4")
+    return nominal_pipeline(cell)
 
 
 def moe_config_spec(problem: Problem) -> MoEConfigSpec:
@@ -74,6 +86,7 @@ def moe_config_spec(problem: Problem) -> MoEConfigSpec:
         swiglu_limit=problem.features.swiglu_limit,
         activation_situ_beta=activation.beta,
         activation_situ_linear_beta=activation.linear_beta,
+        use_mxfp4_w4a4_dsv4=problem.features.dsv4,
     )
 
 
@@ -81,10 +94,11 @@ def apply_leaf(
     problem: Problem,
     packed: Packed,
     subject: Subject,
-    result: Callable[[KernelCall], torch.Tensor],
+    result: Callable[[KernelCall], torch.Tensor] | None,
     *,
     env: Mapping[str, str] | None = None,
     installed: FoundAiter | None = None,
+    expert_num_tokens: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, list[KernelCall]]:
     """Call a leaf's ``apply`` with everything around it; the subject's own errors pass through.
 
@@ -92,12 +106,14 @@ def apply_leaf(
         problem: The input.
         packed: Its tensors.
         subject: The implementation.
-        result: Computes the kernel call.
+        result: Computes the kernel call; None leaves it alone, so that it reaches the AITER that the
+            subject finds.
         env: Variables; default those of `environment_of`.
         installed: The AITER that the subject finds; default a simulated one.
+        expert_num_tokens: Tokens of each expert held here, int32 [E], as a modular kernel hands them on.
 
     Returns:
-        (output, calls).
+        (output, calls); no calls where they were left alone.
     """
     cell = problem.case.cell
     variables = environment_of(problem) if env is None else env
@@ -109,7 +125,10 @@ def apply_leaf(
         # Whatever is in the output beforehand must be overwritten.
         output = torch.full_like(packed.hidden_states, torch.nan)
         empty = packed.hidden_states.new_empty(0)
-        with subject.recording(result) as calls:
+        counts = None
+        if expert_num_tokens is not None:
+            counts = api.ExpertTokensMetadata(expert_num_tokens, expert_num_tokens_cpu=None)
+        with nullcontext([]) if result is None else subject.recording(result) as calls:
             leaf.apply(
                 output=output,
                 hidden_states=packed.hidden_states,
@@ -124,7 +143,7 @@ def apply_leaf(
                 a2_scale=packed.quant.get("a2_scale"),
                 workspace13=empty,
                 workspace2=empty,
-                expert_tokens_meta=None,
+                expert_tokens_meta=counts,
                 apply_router_weight_on_input=cell.router == "in",
             )
     return output, list(calls)
@@ -144,13 +163,13 @@ def observe(
         problem: The input.
         subject: The implementation under test.
         provider: Who computes the kernel call.
-        pipeline: How the kernel is to compute; default the scheme's nominal pipeline.
+        pipeline: How the kernel is to compute; default `pipeline_of` the problem.
         packed: Tensors to hand over instead of the problem's own.
     """
     arch = problem.case.cell.arch
     tensors = pack(problem) if packed is None else packed
     output, calls = apply_leaf(problem, tensors, subject, lambda call: provider.compute(call, arch))
-    expect = live(expected(problem, pipeline or nominal_pipeline(problem.case.cell)), problem)
+    expect = live(expected(problem, pipeline or pipeline_of(problem)), problem)
     return Observation(output, calls, expect, judge(live_rows(output, problem), expect))
 
 

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from aiter_conformance import documents
 from aiter_conformance.errors import UsageError
-from aiter_conformance.golden import apply_leaf, live
+from aiter_conformance.golden import apply_leaf, live, pipeline_of
 from aiter_conformance.numerics.inputs import Problem
-from aiter_conformance.numerics.layout import weight_layouts
 from aiter_conformance.numerics.oracle import expected
-from aiter_conformance.numerics.packed import Packed, pack
-from aiter_conformance.numerics.pipeline import Pipeline, nominal_pipeline
+from aiter_conformance.numerics.packed import Packed, layouts_of, pack
+from aiter_conformance.numerics.pipeline import Pipeline
 from aiter_conformance.numerics.weights import WEIGHT_BLOCKS
 from aiter_conformance.protocols import KernelCall, Subject
 
@@ -53,7 +52,7 @@ def script(problem: Problem, subject: Subject, pipeline: Pipeline | None = None)
     if len(calls) != 1:
         msg = f"the leaf must make one kernel call for {problem.case} (got {len(calls)})"
         raise UsageError(msg)
-    recipe = _recipe(problem, packed, calls[0], pipeline or nominal_pipeline(problem.case.cell))
+    recipe = _recipe(problem, packed, calls[0], pipeline or pipeline_of(problem))
     template = Path(__file__).with_name("repro_template.py").read_text(encoding="utf-8")
     head, rest = template.split(_BEGIN)
     _, tail = rest.split(_END)
@@ -70,7 +69,7 @@ def _recipe(problem: Problem, packed: Packed, call: KernelCall, pipeline: Pipeli
     case, cell = problem.case, problem.case.cell
     judged = np.unique(np.linspace(0, max(case.tokens - 1, 0), JUDGED_TOKENS, dtype=np.int64))
     expect = live(expected(problem, pipeline, judged.tolist() if case.tokens else []), problem)
-    layouts = weight_layouts(cell.scheme, cell.activation)
+    layouts = layouts_of(problem)
     static = problem.static_scales
     tensors, scalars = _arguments(packed, call)
     return {

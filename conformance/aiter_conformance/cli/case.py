@@ -8,7 +8,6 @@ import click
 
 from aiter_conformance import subjects
 from aiter_conformance.axes import load_axes
-from aiter_conformance.case import parse_case
 from aiter_conformance.cli.matrix import subject_option
 from aiter_conformance.cli.output import json_option, print_json, print_table
 from aiter_conformance.errors import InfrastructureError
@@ -18,7 +17,11 @@ from aiter_conformance.runner import runnable
 
 @click.group("case")
 def case_group() -> None:
-    """Run one concrete input. CASE is an id such as those that `case list` prints."""
+    """Run one concrete input. CASE is an id such as those that `case list` prints.
+
+    CASE+NAME has what the input NAME of coverage.toml has beyond numbers, such as biases or a limit.
+    CASE~RANK is another rank of the group than the first.
+    """
 
 
 @case_group.command("list")
@@ -26,16 +29,15 @@ def case_group() -> None:
 @json_option
 def list_command(cell_text: str, as_json: bool) -> None:
     """List the inputs that level reference needs of CELL, with what each is for."""
-    from aiter_conformance.coverage import load_coverage, problems
+    from aiter_conformance.coverage import load_coverage, problem_id, problems
 
     cell = load_axes().parse_cell(cell_text)
     reasons = {planned.name: planned.why for planned in load_coverage()}
-    found = [(str(problem.case), problem.rank, name) for name, problem in problems(cell, "reference")]
+    found = [(problem_id(name, problem), name) for name, problem in problems(cell, "reference")]
     if as_json:
-        print_json([{"case": case, "rank": rank, "input": name} for case, rank, name in found])
+        print_json([{"case": case, "input": name} for case, name in found])
         return
-    body = [[case, str(rank), reasons[name]] for case, rank, name in found]
-    print_table(["case", "rank", "what it is for"], body, wrap=[2])
+    print_table(["case", "what it is for"], [[case, reasons[name]] for case, name in found], wrap=[1])
 
 
 @case_group.command("run")
@@ -45,28 +47,28 @@ def list_command(cell_text: str, as_json: bool) -> None:
 def run_command(case_text: str, subject_name: str, as_json: bool) -> int:
     """Run CASE and judge its numbers. Exit code 1 if they are wrong, 3 if no kernel family does it."""
     _check_torch()
+    from aiter_conformance.coverage import parse_problem
     from aiter_conformance.golden import observe
     from aiter_conformance.levels.reference import provider_for
-    from aiter_conformance.numerics.inputs import Problem
     from aiter_conformance.providers.reference_families import FamilyRefusal
 
-    case = parse_case(case_text)
+    problem = parse_problem(case_text)
     subject = subjects.load_subject(subject_name)
     try:
-        verdict = observe(Problem(case), subject, provider_for(case.cell)).verdict
+        verdict = observe(problem, subject, provider_for(problem.case.cell, problem.features)).verdict
     except FamilyRefusal as refusal:
         msg = f"NOT RUN: {refusal}"
         raise InfrastructureError(msg) from refusal
     if as_json:
         document = {
-            "case": str(case),
+            "case": case_text,
             "subject": f"{subject.name}@{subject.version}",
             "right": verdict.passed,
         }
         document |= {"bound_ratio": verdict.bound_ratio, "row_error": verdict.row_error}
         print_json(document | {"message": verdict.message})
     else:
-        click.echo(f"{case}: {'right' if verdict.passed else 'WRONG'}")
+        click.echo(f"{case_text}: {'right' if verdict.passed else 'WRONG'}")
         click.echo(f"  largest error: {verdict.bound_ratio:.3g} of the bound (2 is the limit)")
         click.echo(f"  largest relative error of a row: {verdict.row_error:.3g}")
         if verdict.message:
@@ -81,10 +83,10 @@ def run_command(case_text: str, subject_name: str, as_json: bool) -> int:
 def repro_command(case_text: str, target: Path, subject_name: str) -> None:
     """Write a script to FILE that repeats CASE's kernel call with numpy, torch and AITER alone."""
     _check_torch()
-    from aiter_conformance.numerics.inputs import Problem
+    from aiter_conformance.coverage import parse_problem
     from aiter_conformance.repro import write_script
 
-    write_script(Problem(parse_case(case_text)), subjects.load_subject(subject_name), target)
+    write_script(parse_problem(case_text), subjects.load_subject(subject_name), target)
     click.echo(f"wrote {target}; run it where AITER is installed: python {target}")
 
 

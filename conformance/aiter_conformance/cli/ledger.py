@@ -13,6 +13,7 @@ from aiter_conformance.cli.matrix import root_option
 from aiter_conformance.cli.output import json_option, print_json, print_table
 from aiter_conformance.ledger import Entry, Fault, Observation, judge, not_looked_at, without_line
 from aiter_conformance.ledgerfile import load_ledger
+from aiter_conformance.outcome import Kind
 
 # A run of faults of one kind is one thing to mend; the first few say which.
 _SHOWN = 5
@@ -93,10 +94,22 @@ def _observations(reports: Path) -> Iterator[Observation]:
                     str(cell),
                     kind=outcome.kind,
                     reason=outcome.reason,
+                    size=outcome.details.get("size"),
                     message=outcome.message,
                     level=record.level,
                     board=record.board,
                 )
+                for known in outcome.details.get("known", {}).values():  # single inputs of a cell that holds
+                    yield Observation(
+                        version,
+                        str(cell),
+                        known["case"],
+                        Kind.FAIL,
+                        known["reason"],
+                        known["size"],
+                        level=record.level,
+                        board=record.board,
+                    )
             for finding in record.findings:
                 yield Observation(
                     version,

@@ -56,6 +56,10 @@ class Features:
         shared_experts: Experts that every token goes to, after the routed ones.
         routing: ``mixed`` (random; the last expert gets no token where E > k), ``one`` (one expert gets
             every token) or ``every`` (tokens go round all experts).
+        situ: The setting of SiTU's kernels (a16w4, a8w4, a4w4); None is what the scheme's name says.
+        dsv4: Whether DeepSeek V4.1's opt-in is on: weights of w4a16 lie separated and are computed as w4a4.
+        dispatched: Whether MXFP4 kernels quantise activations as AITER's dispatch decides by the number of
+            tokens, rather than as the scheme's name says.
     """
 
     biases: bool = False
@@ -64,6 +68,9 @@ class Features:
     linear_beta: float | None = SITU_LINEAR_BETA
     shared_experts: int = 0
     routing: Routing = "mixed"
+    situ: str | None = None
+    dsv4: bool = False
+    dispatched: bool = False
 
 
 @dataclass(frozen=True)

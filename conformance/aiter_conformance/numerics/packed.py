@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,16 +40,18 @@ class Packed:
     quant: dict[str, torch.Tensor]
 
 
-def pack(problem: Problem, *, situ_interleaved: bool = False) -> Packed:
-    """Lay the logical weights of a problem out as its scheme's loader does (SPEC 12).
+def layouts_of(problem: Problem) -> tuple[WeightLayout, WeightLayout]:
+    """Return how (w1, w2) of a problem lie: by scheme, setting and opt-in."""
+    cell, features = problem.case.cell, problem.features
+    first, second = weight_layouts(cell.scheme, cell.activation, situ_interleaved=features.situ == "a8w4")
+    return (replace(first, gate_up_interleaved=False) if features.dsv4 else first), second
 
-    Args:
-        problem: The input.
-        situ_interleaved: Whether SiTU's setting is a8w4, whose loader interleaves gate and up rows.
-    """
+
+def pack(problem: Problem) -> Packed:
+    """Lay the logical weights of a problem out as its scheme's loader does (SPEC 12)."""
     cell = problem.case.cell
     made = [problem.expert(expert) for expert in problem.held_experts]
-    layouts = weight_layouts(cell.scheme, cell.activation, situ_interleaved=situ_interleaved)
+    layouts = layouts_of(problem)
     quant: dict[str, torch.Tensor] = {}
     weights = []
     for name, layout in zip(("w1", "w2"), layouts, strict=True):

@@ -6,11 +6,11 @@ nominal one below, or one that a trace of a release names.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from aiter_conformance.axes import Cell, Router, load_axes
-from aiter_conformance.numerics.formats import E2M1, FLOAT_FORMATS, FloatFormat, ScaleRounding
+from aiter_conformance.numerics.formats import E2M1, E4M3FN, FLOAT_FORMATS, FloatFormat, ScaleRounding
 from aiter_conformance.numerics.quantise import BLOCK_1X32, BLOCK_1X128, ROW, TENSOR, Block
 
 
@@ -57,6 +57,9 @@ class Pipeline:
     weights_bf16: bool = False
 
 
+# What kernels for MXFP4 weights may make of activations: nothing, MXFP8 or MXFP4, in blocks of 32.
+MX_ELEMENTS: Final[dict[str, FloatFormat | None]] = {"bf16": None, "fp8": E4M3FN, "fp4": E2M1}
+
 # AITER's default from v0.1.17 on (aiter/utility/mx_types.py: RoundUp); EVEN before (dynamic_mxfp4_quant).
 NOMINAL_MX_ROUNDING: Final = ScaleRounding.RCEIL
 
@@ -87,3 +90,15 @@ def nominal_pipeline(cell: Cell) -> Pipeline:
         router=cell.router,
         weights_bf16=cell.scheme == "int4-w4a16",
     )
+
+
+def mx_pipeline(cell: Cell, activations: str) -> Pipeline:
+    """Return the pipeline of an MXFP4 cell whose kernel makes something else of activations.
+
+    Args:
+        cell: The cell.
+        activations: A key of `MX_ELEMENTS`: bf16 (w4a16), fp8 (a8w4) or fp4 (w4a4).
+    """
+    element = MX_ELEMENTS[activations]
+    how = None if element is None else Requantisation(element, BLOCK_1X32, NOMINAL_MX_ROUNDING)
+    return replace(nominal_pipeline(cell), name=f"{activations} activations", hidden=how, intermediate=how)

@@ -76,6 +76,45 @@ class KernelFamily:
 
 _FUSED_MOE: Final = "aiter/fused_moe.py"
 
+# What AITER's kernels make of activations where weights are MXFP4.
+MxActivations = Literal["bf16", "fp8", "fp4"]
+# From this many tokens on AITER quantises activations that the scheme's name leaves in bfloat16. Both
+# variables that move it are 256 by default: AITER_BF16_FP8_MOE_BOUND, GPTOSS_SWIGLU_MXFP4_BF16_BOUND.
+QUANTISED_FROM: Final = 256
+
+
+def dispatched_activations(arch: str, activation: str, gate_mode: str, tokens: int) -> MxActivations:
+    """Return what AITER makes of activations where weights are MXFP4, but for SiTU, whose setting decides.
+
+    Read in aiter/fused_moe.py, ``_fused_moe_impl`` (``q_dtype_a``), main of 2026-08-22.
+
+    Args:
+        arch: The arch.
+        activation: AITER's name of the activation, ``Swiglu`` or another.
+        gate_mode: AITER's gate mode; "" is its default, separated.
+        tokens: Tokens of the call.
+    """
+    if activation == "Swiglu" and gate_mode != "interleave":
+        return "bf16" if tokens < QUANTISED_FROM else "fp4"
+    if gate_mode == "interleave":
+        return "bf16" if arch != "gfx950" or tokens < QUANTISED_FROM else "fp8"
+    return "fp4"
+
+
+def size_refusal(scheme: str, hidden: int, intermediate: int) -> str | None:
+    """Return what is wrong with the sizes of a call for the kernels of a scheme, or None.
+
+    Tiles of bf16 kernels: SPEC 12, ROCm/rocm-libraries#7920; blocks of 128: vllm-project/vllm#48173.
+    """
+    granule = {"bf16": 64 if intermediate <= 192 else 128, "fp8-block": 128}.get(scheme, 32)
+    if intermediate % granule:
+        return f"an intermediate size that is a multiple of {granule} (got N = {intermediate})"
+    granule = 128 if scheme == "fp8-block" else 32
+    if hidden % granule:
+        return f"a hidden size that is a multiple of {granule} (got K = {hidden})"
+    return None
+
+
 KERNEL_FAMILIES: Final = {
     family.name: family
     for family in (

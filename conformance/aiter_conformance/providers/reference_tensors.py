@@ -6,6 +6,8 @@ Everything is float32 once it is read. No value is brought to the host and no sh
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 FP8_MAXIMUM = {torch.float8_e4m3fn: 448.0, torch.float8_e4m3fnuz: 240.0}
@@ -32,11 +34,22 @@ def separate(rows: torch.Tensor) -> torch.Tensor:
     return rows.reshape(experts, double // 32, 2, 16, columns).transpose(1, 2).reshape(rows.shape)
 
 
+def e2m1_table(device: torch.device) -> torch.Tensor:
+    """Return the values of the sixteen e2m1 codes, made on the device: a copy from the host would wait."""
+    code = torch.arange(16, dtype=torch.int32, device=device)
+    exponent, mantissa = code >> 1 & 3, code & 1
+    normal = (exponent + 126 << 23 | mantissa << 22).view(torch.float32)
+    magnitude = torch.where(exponent == 0, mantissa * 0.5, normal)
+    return torch.where(code > 7, -magnitude, magnitude)
+
+
 def e2m1_values(packed: torch.Tensor) -> torch.Tensor:
     """Return the values of packed e2m1 bytes; the last axis doubles, low nibble first."""
-    table = torch.tensor([*E2M1_VALUES, *(-v for v in E2M1_VALUES)], device=packed.device)
-    codes = torch.stack([packed & 15, packed >> 4], dim=-1).flatten(-2)
-    return table[codes.int()]
+    nibbles = e2m1_table(packed.device)
+    low, high = nibbles.repeat(16), nibbles.repeat_interleave(16)
+    # Looked up byte by byte: a pair of float32 travels as one float64, whose value means nothing.
+    pairs = torch.stack([low, high], dim=-1).view(torch.float64).flatten()
+    return pairs[packed.int()].view(torch.float32)
 
 
 def e8m0_values(codes: torch.Tensor) -> torch.Tensor:
@@ -61,6 +74,18 @@ def read_fp4(weight: torch.Tensor, scale: torch.Tensor, *, shuffled: bool, inter
     if interleaved:
         packed, scales = separate(packed), separate(scales)
     return e2m1_values(packed) * e8m0_values(scales).repeat_interleave(32, dim=-1)
+
+
+def read_mxfp8(
+    weight: torch.Tensor, scale: torch.Tensor, *, shuffled: bool, interleaved: bool
+) -> torch.Tensor:
+    """Return MXFP8 weights as float32 [E, R, C] from fp8 [E, R, C] and shuffled e8m0 scales."""
+    values = read_plain(weight, shuffled=shuffled)
+    experts, rows, columns = values.shape
+    scales = e8m0_rows(scale, experts * rows, columns // 32).reshape(experts, rows, -1)
+    if interleaved:
+        values, scales = separate(values), separate(scales)
+    return values * e8m0_values(scales).repeat_interleave(32, dim=-1)
 
 
 def read_int4(weight: torch.Tensor, scale: torch.Tensor, *, interleaved: bool) -> torch.Tensor:
@@ -125,15 +150,14 @@ def e2m1_round(x: torch.Tensor) -> torch.Tensor:
     code = sum((size > tie).int() for tie in _E2M1_TIES_DOWN) + sum(
         (size >= tie).int() for tie in _E2M1_TIES_UP
     )
-    table = torch.tensor(E2M1_VALUES, device=x.device)
-    return torch.copysign(table[torch.as_tensor(code)], x)
+    return torch.copysign(e2m1_table(x.device)[torch.as_tensor(code)], x)
 
 
 def mx_scale(amax: torch.Tensor, maximum: float) -> torch.Tensor:
     """Return the least power of two not below amax / maximum, at least 2^-127."""
-    mantissa, exponent = torch.frexp(amax)
-    limit, limit_exponent = torch.frexp(torch.tensor(maximum))
-    power = exponent - limit_exponent + (mantissa > limit)
+    limit, limit_exponent = math.frexp(maximum)
+    bits = amax.view(torch.int32)  # read by hand: torch.frexp is not on every ROCm
+    power = (bits >> 23) - 126 - limit_exponent + ((bits & 0x7FFFFF) > int(limit * 2**24) - 2**23)
     power = torch.where(amax == 0, -127, power).clamp(min=-127)
     return torch.exp2(power.to(torch.float64)).to(torch.float32)
 

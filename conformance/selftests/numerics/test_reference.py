@@ -6,6 +6,7 @@ That it is right is shown by the golden suite, cell by cell, against the oracle.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from aiter_conformance.axes import Cell, load_axes  # noqa: E402 -- what follows
 from aiter_conformance.case import Case  # noqa: E402
 from aiter_conformance.families import load_families  # noqa: E402
 from aiter_conformance.golden import apply_leaf, live_rows  # noqa: E402
+from aiter_conformance.ledgerfile import parse_ledger  # noqa: E402
 from aiter_conformance.levels.reference import observe_cell, provider_for  # noqa: E402
 from aiter_conformance.numerics.formats import (  # noqa: E402
     E2M1,
@@ -33,13 +35,17 @@ from aiter_conformance.numerics.pipeline import nominal_pipeline  # noqa: E402
 from aiter_conformance.numerics.verdict import judge  # noqa: E402
 from aiter_conformance.outcome import Kind, Reason  # noqa: E402
 from aiter_conformance.protocols import KernelCall, Provider, Subject  # noqa: E402
+from aiter_conformance.providers import reference  # noqa: E402
 from aiter_conformance.providers import reference_tensors as rt  # noqa: E402
 from aiter_conformance.providers.reference import ReferenceProvider  # noqa: E402
+from aiter_conformance.providers.reference_call import understand  # noqa: E402
 from aiter_conformance.providers.reference_families import (  # noqa: E402
     KERNEL_FAMILIES,
     FamilyRefusal,
     Masked,
     choose_family,
+    dispatched_activations,
+    size_refusal,
 )
 
 
@@ -114,8 +120,8 @@ class TestTensors:
 
         apply_leaf(problem, packed, subject, record)
         provider = provider_for(problem.case.cell)
-        known = provider._understand(seen[0], problem.case.cell.arch)
-        for tensor, name in zip(provider._read_weights(known), ("w1", "w2"), strict=True):
+        known = understand(seen[0], problem.case.cell.arch, provider.mx_activations)
+        for tensor, name in zip(reference._read_weights(known), ("w1", "w2"), strict=True):
             for index, expert in enumerate(problem.held_experts):
                 values = getattr(problem.expert(expert), name).values()
                 rounded = torch.from_numpy(values).to(torch.float32)
@@ -171,6 +177,39 @@ class TestFamilies:
         """Each path is computed by the family that AITER's dispatch names for it."""
         assert choose_family(cell, tkw1=tkw1, bf16_activations=True).name == name
 
+    @pytest.mark.parametrize(
+        ("scheme", "hidden", "intermediate", "message"),
+        [
+            ("bf16", 256, 192, None),
+            ("bf16", 256, 256, None),
+            ("bf16", 256, 320, "an intermediate size that is a multiple of 128 (got N = 320)"),
+            ("bf16", 256, 96, "an intermediate size that is a multiple of 64 (got N = 96)"),
+            ("fp8-block", 256, 128, None),
+            ("fp8-block", 256, 64, "an intermediate size that is a multiple of 128 (got N = 64)"),
+            ("fp8-block", 192, 128, "a hidden size that is a multiple of 128 (got K = 192)"),
+            ("mxfp4-w4a4", 48, 32, "a hidden size that is a multiple of 32 (got K = 48)"),
+        ],
+    )
+    def test_sizes(self, scheme: str, hidden: int, intermediate: int, message: str | None) -> None:
+        """Sizes on both sides of each rule."""
+        assert size_refusal(scheme, hidden, intermediate) == message
+
+    @pytest.mark.parametrize(
+        ("arch", "activation", "mode", "activations"),
+        [
+            ("gfx950", "Swiglu", "interleave", ("bf16", "fp8")),
+            ("gfx950", "Silu", "interleave", ("bf16", "fp8")),
+            ("gfx942", "Silu", "interleave", ("bf16", "bf16")),
+            ("gfx950", "Swiglu", "", ("bf16", "fp4")),
+            ("gfx950", "Swiglu", "separated", ("bf16", "fp4")),
+            ("gfx950", "Silu", "", ("fp4", "fp4")),
+        ],
+    )
+    def test_dispatched(self, arch: str, activation: str, mode: str, activations: tuple[str, str]) -> None:
+        """What becomes of activations with 255 and with 256 tokens."""
+        found = tuple(dispatched_activations(arch, activation, mode, tokens) for tokens in (255, 256))
+        assert found == activations
+
     def test_sources(self) -> None:
         """Every model says where it was read."""
         assert all(family.source for family in KERNEL_FAMILIES.values())
@@ -203,7 +242,7 @@ class TestRefusals:
         assert message.startswith("flydsl-situ-a16w4 must be called without expert masks")
 
     def test_shared_tensors(self, subject: Subject) -> None:
-        """Shared experts in tensors of their own are no part of the model."""
+        """Shared experts in tensors of their own are for MXFP4 and SILU on gfx950 (aiter/fhmoe.py)."""
         message = refusal_of(problem_for("gfx950/bf16/silu/out"), subject, shared_w1=torch.zeros(1))
         assert "must be called without shared experts in tensors of their own" in message
 
@@ -297,15 +336,54 @@ class TestProvider:
             assert result.dtype == torch.bfloat16
 
 
+LIMIT = """
+[[entry]]
+id = "limit-dropped"
+title = "It is dropped"
+upstream = "ROCm/aiter#1"
+effect = "expected-fail"
+reason = "numbers-differ"
+cells = ["gfx950/bf16/silu/*"]
+levels = ["reference"]
+cases = ["*+limit"]
+bound = 5.0
+"""
+
+
 class TestLevel:
     """`levels.reference`."""
 
+    CELL = load_axes().parse_cell("gfx950/bf16/silu/out")
+
     def test_pass(self, subject: Subject) -> None:
-        """A cell that holds passes, with how many inputs ran and by what margin."""
-        outcome = observe_cell(subject, load_axes().parse_cell("gfx950/mxfp4-w4a16/swigluoai/out"))
+        """A cell that holds passes, with how many inputs ran, by what margin, and what is known of some."""
+        outcome = observe_cell(subject, self.CELL, parse_ledger(LIMIT))
         assert outcome.kind is Kind.PASS
         assert outcome.details["cases"] > 10
         assert (outcome.details["wrong"], outcome.details["refused"]) == (0, 0)
+        known = outcome.details["known"]["limit-dropped"]
+        assert (known["cases"], known["reason"]) == (1, "numbers-differ")
+        assert known["case"] == "gfx950/bf16/silu/out@E5-k2-K256-N256-M17-tp1-ep1-hp0-ip0-s0+limit"
+        assert 1 < known["size"] <= 5
+
+    @pytest.mark.parametrize(
+        ("old", "new", "message"),
+        [
+            ("[[entry]]", "", "limit: token 0"),
+            ("bound = 5.0", "bound = 0.5", "limit-dropped: its failures must be at most 0.5"),
+            ("*+limit", "*-M33-*", "limit-dropped: it must fail with numbers-differ"),
+            ("numbers-differ", "no-kernel", "limit-dropped: it must fail with no-kernel"),
+        ],
+        ids=["no entry", "beyond its bound", "unexpected pass", "another reason"],
+    )
+    def test_ledger_hides_nothing(self, old: str, new: str, message: str, subject: Subject) -> None:
+        """What is not known, is worse than known, or no longer fails, fails the cell."""
+        ledger = parse_ledger(LIMIT.replace(old, new)) if new else ()
+        outcome = observe_cell(subject, self.CELL, ledger)
+        assert (outcome.kind, outcome.reason) == (Kind.FAIL, Reason.NUMBERS_DIFFER)
+        name, _, rest = message.partition(": ")
+        assert name in str(outcome.message)
+        assert rest in str(outcome.message)
 
     def test_wrong(self, subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
         """Wrong numbers are a failure that names the input, the case, the place and the sizes."""
@@ -314,10 +392,10 @@ class TestLevel:
             return torch.zeros_like(call.arguments["hidden_states"])
 
         monkeypatch.setattr(ReferenceProvider, "compute", zeros)
-        outcome = observe_cell(subject, load_axes().parse_cell("gfx950/bf16/silu/out"))
+        outcome = observe_cell(subject, self.CELL, ())
         assert (outcome.kind, outcome.reason) == (Kind.FAIL, Reason.NUMBERS_DIFFER)
         assert outcome.message is not None
-        assert "inputs are wrong: tokens, rank 0 of gfx950/bf16/silu/out@E5-k2-" in outcome.message
+        assert "inputs are wrong: tokens, gfx950/bf16/silu/out@E5-k2-" in outcome.message
         assert "token 0, column 0: must be" in outcome.message
         assert outcome.details["wrong"] == outcome.details["cases"]
 
@@ -329,14 +407,19 @@ class TestLevel:
             raise RuntimeError(msg)
 
         monkeypatch.setattr(ReferenceProvider, "compute", fail)
-        outcome = observe_cell(subject, load_axes().parse_cell("gfx950/bf16/silu/out"))
+        outcome = observe_cell(subject, self.CELL, ())
         assert (outcome.kind, outcome.reason) == (Kind.FAIL, Reason.NUMBERS_DIFFER)
         assert str(outcome.message).endswith("RuntimeError: out of ideas")
 
     def test_refused(self, subject: Subject) -> None:
-        """A cell without a modelled kernel family could not be run: that says nothing of a release."""
+        """A cell that the leaf accepts and no kernel family computes is a failure that says so."""
         outcome = observe_cell(subject, load_axes().parse_cell("gfx950/bf16/situ/out"))
-        assert (outcome.kind, outcome.reason) == (Kind.NOT_RUN, Reason.NO_KERNEL)
+        assert (outcome.kind, outcome.reason) == (Kind.FAIL, Reason.NO_KERNEL)
+        assert outcome.message == (
+            "The leaf accepts the cell, but no kernel family of AITER computes gfx950/bf16/situ/out through "
+            "fused_moe."
+        )
+        assert outcome.details["refused"] == outcome.details["cases"]
 
     def test_partly_refused(self, subject: Subject) -> None:
         """A family that refuses some inputs of a cell fails it: here every input with an expert mask."""
@@ -397,14 +480,14 @@ FAULTS: list[tuple[str, str, str, Callable[[Any], Any]]] = [
     (
         "router-weight-ignored",
         "gfx950/bf16/silu/out",
-        "_shares",
-        lambda f: lambda k, e: (f(k, e)[1].float(), f(k, e)[1]),
+        "_routes",
+        lambda f: lambda *a: replace(f(*a), weight=torch.ones_like(f(*a).weight)),
     ),
     (
         "tokens-of-the-next-expert",
         "gfx950/bf16/silu/out",
-        "_shares",
-        lambda f: lambda k, e: tuple(v.roll(1, 1) for v in f(k, e)),
+        "_routes",
+        lambda f: lambda *a: replace(f(*a), expert=(f(*a).expert + 1) % f(*a).experts),
     ),
     ("gate-and-up-swapped", "gfx950/bf16/silu/out", "_activate", lambda f: lambda k, g, u: f(k, u, g)),
     (
@@ -426,8 +509,6 @@ def test_planted_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A fault in one piece of the reference is called by the verdict; without it the same input passes."""
-    from aiter_conformance.providers import reference
-
     problem = problem_for(cell)
     provider = provider_for(problem.case.cell)
     expect = expected(problem, nominal_pipeline(problem.case.cell))
