@@ -8,30 +8,25 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import numpy as np
 
 from aiter_conformance.axes import load_axes
+from aiter_conformance.cli.isa_run import run_command
 from aiter_conformance.cli.matrix import root_option
 from aiter_conformance.cli.output import json_option, print_json, print_table, progress
 from aiter_conformance.errors import InfrastructureError, UsageError
+from aiter_conformance.publish import sweep as sweep_page
+from aiter_conformance.publish.sweep import LOW_SHARE
 from aiter_conformance.release.artefact import open_release
 
 if TYPE_CHECKING:
-    from aiter_conformance.isa.judge import Case
-    from aiter_conformance.isa.sweep import Opened, Result
-    from aiter_conformance.isa.variant import Variant
+    from aiter_conformance.isa.sweep import Result
 
-LOW_SHARE = 0.7
-"""Objects of which less was executed are listed."""
 LISTED = 40
-MOST = 4096
-FAR = 25
-"""Times the limit of a whole output that one element is off when it is named as wrong."""
 
 
 @click.group("isa")
@@ -90,142 +85,7 @@ def disasm(object_file: Path, as_json: bool) -> int:
     return int(bool(unknown))
 
 
-@isa_group.command("run")
-@click.argument("release_text", metavar="RELEASE")
-@click.argument("object_text", metavar="OBJECT")
-@click.option(
-    "--shape",
-    "shape_text",
-    metavar="NAME|SIZES",
-    help="A case of the sweep by name, or sizes as tokens=12,experts=4,topk=2,hidden=512[,intermediate=256]"
-    "[,groups=3][,ksplit=1][,seed=0]; what is left out has these defaults. Without it: every case.",
-)
-@click.option("--gelu", is_flag=True, help="With sizes: ask a stage-1 object for GELU instead of SiLU.")
-@root_option
-@json_option
-def run_command(
-    release_text: str, object_text: str, shape_text: str | None, gelu: bool, root: Path, as_json: bool
-) -> int:
-    """Execute a shipped OBJECT of RELEASE on small inputs and compare it with float64.
-
-    OBJECT is a path in the release, or a part of it that only one object has. Exit code 1 if it is wrong.
-    """
-    from aiter_conformance.isa import sweep
-
-    opened = sweep.open_object(release_text, object_text, root / "build" / "isa")
-    path = opened.path
-    chosen = _cases(opened.kind, shape_text, gelu)
-    observations = [opened.observe(case) for case in chosen]
-    wrong = [seen for seen in observations if not seen.right]
-    if as_json:
-        print_json(
-            {"path": path, "arch": opened.kind.arch, "observations": [asdict(o) for o in observations]}
-        )
-        return int(bool(wrong))
-    click.echo(f"{path}\n{_words(opened.kind)}\n")
-    body = [
-        [
-            o.case,
-            o.shape.replace(",", " "),
-            "right" if o.right else "WRONG",
-            _number(o.error),
-            _number(o.worst_row),
-            str(o.instructions),
-            str(o.over_read),
-        ]
-        for o in observations
-    ]
-    header = ["case", "shape", "result", "error", "worst row", "instructions", "bytes read past an end"]
-    print_table(header, body, wrap=[1])
-    for seen, case in zip(observations, chosen, strict=True):
-        if seen.scaled_to is not None:
-            click.echo(
-                f"\n{seen.case}: right for an intermediate scaled to {seen.scaled_to:g}, not to the largest"
-            )
-        if seen.right:
-            continue
-        what = seen.fault or _where(opened, case)
-        click.echo(f"\n{seen.case}: {what}")
-        again = " --gelu" if case.gelu else ""
-        click.echo(f"  again: aiter-conformance isa run {release_text} {path} --shape {seen.shape}{again}")
-    return int(bool(wrong))
-
-
-def _where(opened: Opened, case: Case) -> str:
-    """Which part of a wrong output is wrong, and its first element, found by running it once more."""
-    from aiter_conformance.isa import judge, launch, toy
-
-    kind = replace(opened.kind, gelu=case.gelu or opened.kind.gelu)
-    problem = toy.problem(kind, case.shape)
-    ran = launch.run(
-        opened.code, opened.program, problem.launch, core=opened.core, slack=judge.SLACK, budget=judge.BUDGET
-    )
-    got = problem.decode(ran.outputs["O"])
-    got = got.reshape(-1, got.shape[-1])
-    expected = problem.expected.reshape(got.shape)
-    size = np.linalg.norm(expected, axis=-1, keepdims=True) / np.sqrt(got.shape[-1])
-    limit = judge.EXACT_LIMIT if case.shape.ksplit else judge.LIMIT
-    wrong = ~(np.abs(got - expected) <= FAR * limit * size)
-    if not wrong.any():
-        return f"no element is off by more than {FAR * limit:.2g} of its row's root mean square, but many are"
-    rows, columns = np.flatnonzero(wrong.any(1)), np.flatnonzero(wrong.any(0))
-    row, column = np.argwhere(wrong)[0]
-    return (
-        f"{wrong.mean():.0%} of the elements are off, in rows {rows[0]} to {rows[-1]} of {len(wrong)} and "
-        f"columns {columns[0]} to {columns[-1]} of {wrong.shape[1]}; the first is [{row}, {column}], which "
-        f"must be {expected[row, column]:.5g} (got {got[row, column]:.5g})"
-    )
-
-
-def _cases(kind: Variant, text: str | None, gelu: bool) -> tuple[Case, ...]:
-    from aiter_conformance.isa import judge, toy
-
-    known = judge.cases(kind)
-    if text is None or "=" not in text:
-        chosen = tuple(case for case in known if text in (None, case.name))
-        if not chosen:
-            names = ", ".join(repr(case.name) for case in known)
-            raise UsageError(f"--shape must be one of {names}, or sizes such as tokens=12 (got {text!r})")
-        return chosen
-    sizes = {}
-    for part in text.split(","):
-        name, _, value = part.partition("=")
-        allowed = [field.name for field in fields(toy.Shape)]
-        if name not in allowed or not value.isdigit():
-            raise UsageError(f"--shape must be NAME=NUMBER of {', '.join(allowed)} (got {part!r})")
-        sizes[name] = int(value)
-    shape = toy.Shape(**{"intermediate": kind.tile_n, **sizes})
-    for name, step in (
-        ("hidden", 128),
-        ("intermediate", kind.tile_n),
-        ("tokens", 1),
-        ("topk", 1),
-        ("groups", 1),
-    ):
-        value = getattr(shape, name)
-        if value < step or value % step:
-            raise UsageError(f"{name} must be a positive multiple of {step} (got {value})")
-    if shape.topk > shape.experts or shape.experts > MOST or shape.tokens > MOST or shape.ksplit > 4:
-        raise UsageError(f"topk must be at most experts, experts and tokens {MOST}, ksplit 4 (got {text})")
-    return (judge.Case("as given", shape, gelu),)
-
-
-def _words(kind: Variant) -> str:
-    """What the object's name says that it computes."""
-    parts = [
-        kind.arch,
-        "stage 1" if kind.family.name == "STAGE1" else "both stages",
-        f"{kind.scheme} {'gate and up' if kind.gated else 'without gate'}",
-        f"tile {kind.tile_m} x {kind.tile_n}",
-        "router weight before the activation" if kind.weight_in else "",
-        "persistent" if kind.persistent else "",
-        "float16" if kind.half else "bfloat16",
-    ]
-    return ", ".join(part for part in parts if part)
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2g}"
+isa_group.add_command(run_command)
 
 
 @isa_group.command("sweep")
@@ -236,6 +96,7 @@ def _number(value: float | None) -> str:
 @click.option("--family", default="", metavar="TEXT", help="Only objects with this in their path.")
 @click.option("--limit", type=click.IntRange(min=1), help="Only the first so many objects.")
 @click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True, help="Processes.")
+@click.option("--publish", is_flag=True, help="Write what was found of all objects into reports/isa.")
 @root_option
 @json_option
 def sweep_command(
@@ -244,6 +105,7 @@ def sweep_command(
     family: str,
     limit: int | None,
     workers: int,
+    publish: bool,
     root: Path,
     as_json: bool,
 ) -> int:
@@ -254,6 +116,8 @@ def sweep_command(
     """
     from aiter_conformance.isa import sweep
 
+    if publish and (archs or family or limit):
+        raise UsageError("--publish must be given without --arch, --family and --limit: all objects are")
     with open_release(release_text) as opened, progress() as advance:
         paths = sweep.named_objects(opened, archs, family)[:limit]
         results = sweep.sweep(
@@ -263,7 +127,10 @@ def sweep_command(
             workers=workers,
             progress=lambda done, total: advance("code objects, each executed", done, total),
         )
-        title = f"AITER {opened.version} ({opened.kind.value})"
+        title, version = f"AITER {opened.version} ({opened.kind.value})", opened.version
+    if publish:
+        for file in sweep_page.publish(root / "reports" / "isa", version, results):
+            click.echo(f"wrote {file.relative_to(root)}", err=True)
     statuses = Counter(result.judgement.status.value for result in results)
     if as_json:
         print_json({"release": title, "counts": dict(statuses), "objects": sweep.document(results)})
