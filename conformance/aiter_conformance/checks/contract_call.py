@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final, Literal, get_args
@@ -170,6 +170,35 @@ def _capable_aiter() -> SimulatedAiter:
     return simulate(FUTURE)
 
 
+def environment_of(
+    subject: Subject,
+    given: CallInput,
+    *,
+    arch: str | None = None,
+    installed: SimulatedAiter | Literal["any"] | None = "any",
+) -> AbstractContextManager[None]:
+    """Return the environment that a call is made in; calls of equal `environment_key` can share one.
+
+    Args:
+        subject: The subject.
+        given: What the call is told.
+        arch: None takes one on which the scheme is supported.
+        installed: The AITER that is found, None for none; "any" is one that can do everything.
+    """
+    env = {
+        **ENABLED,
+        "VLLM_ROCM_USE_AITER_MOE_SITUV2": given.situ,
+        "VLLM_ROCM_AITER_MOE_DISPATCH_POLICY": str(given.policy),
+    }
+    arch = arch or ("gfx942" if given.scheme == "int4-w4a16" else "gfx950")
+    return subject.environment(arch, env, installed=_capable_aiter() if installed == "any" else installed)
+
+
+def environment_key(given: CallInput) -> tuple[str, int]:
+    """Return what of a call is in its environment."""
+    return given.situ, given.policy
+
+
 def apply_leaf(
     subject: Subject,
     given: CallInput,
@@ -178,7 +207,6 @@ def apply_leaf(
     arch: str | None = None,
     installed: SimulatedAiter | Literal["any"] | None = "any",
     tensors: Mapping[str, torch.Tensor] | None = None,
-    inputs: Inputs | None = None,
     result: Callable[[KernelCall], torch.Tensor] | None = None,
     record: bool = True,
 ) -> Applied:
@@ -188,12 +216,36 @@ def apply_leaf(
         subject: The subject.
         given: What the call is told.
         parallel: A deployment whose MoE has ``given.tp`` as its tp_size; None picks one.
-        arch: None takes one on which the scheme is supported.
-        installed: The AITER that is found, None for none; "any" is one that can do everything.
+        arch: See `environment_of`.
+        installed: See `environment_of`.
         tensors: Inputs to use instead of the made ones, ``output`` among them.
-        inputs: What other applies were given; None makes inputs for this one alone.
         result: Makes the kernel's answer.
         record: False lets the call go on to ``installed``.
+    """
+    with environment_of(subject, given, arch=arch, installed=installed):
+        return apply_here(subject, given, parallel, tensors=tensors, result=result, record=record)
+
+
+def apply_here(
+    subject: Subject,
+    given: CallInput,
+    parallel: ParallelSpec | None = None,
+    *,
+    tensors: Mapping[str, torch.Tensor] | None = None,
+    inputs: Inputs | None = None,
+    result: Callable[[KernelCall], torch.Tensor] | None = None,
+    record: bool = True,
+) -> Applied:
+    """Do what `apply_leaf` does in the environment that is set already.
+
+    Args:
+        subject: The subject.
+        given: What the call is told; the environment must be one for it.
+        parallel: See `apply_leaf`.
+        tensors: See `apply_leaf`.
+        inputs: What other applies were given; None makes inputs for this one alone.
+        result: See `apply_leaf`.
+        record: See `apply_leaf`.
     """
     spec = parallel or next(p for p, tp in PARALLEL.values() if tp == given.tp)
     if given.packed:
@@ -202,40 +254,32 @@ def apply_leaf(
     made = {**shared, **(tensors or {})}
     tokens = made["topk_ids"].shape[0]
     output = made.pop("output", torch.empty(tokens, HIDDEN, dtype=getattr(torch, given.output_dtype)))
-    env = {
-        **ENABLED,
-        "VLLM_ROCM_USE_AITER_MOE_SITUV2": given.situ,
-        "VLLM_ROCM_AITER_MOE_DISPATCH_POLICY": str(given.policy),
-    }
-    arch = arch or ("gfx942" if given.scheme == "int4-w4a16" else "gfx950")
     calls: list[KernelCall] = []
     error = None
-    found = _capable_aiter() if installed == "any" else installed
-    with subject.environment(arch, env, installed=found):
-        experts = _build(subject, given, spec, made)
-        if tensors:
-            untouched = _remember(made)
-        with subject.recording(result) if record else nullcontext(calls) as calls:
-            try:
-                experts.apply(
-                    output=output,
-                    hidden_states=made["hidden_states"],
-                    w1=made["w1"],
-                    w2=made["w2"],
-                    topk_weights=made["topk_weights"],
-                    topk_ids=made["topk_ids"],
-                    activation=subject.api.MoEActivation(given.activation),
-                    global_num_experts=EXPERTS,
-                    expert_map=made["expert_map"] if given.mask else None,
-                    a1q_scale=made["a1q_scale"] if given.a1q else None,
-                    a2_scale=made["a2_scale decoy"],
-                    workspace13=made["workspace13"],
-                    workspace2=made["workspace2"],
-                    expert_tokens_meta=_metadata(subject, given, made),
-                    apply_router_weight_on_input=given.router == "in",
-                )
-            except Exception as raised:
-                error = raised
+    experts = _build(subject, given, spec, made)
+    if tensors:
+        untouched = _remember(made)
+    with subject.recording(result) if record else nullcontext(calls) as calls:
+        try:
+            experts.apply(
+                output=output,
+                hidden_states=made["hidden_states"],
+                w1=made["w1"],
+                w2=made["w2"],
+                topk_weights=made["topk_weights"],
+                topk_ids=made["topk_ids"],
+                activation=subject.api.MoEActivation(given.activation),
+                global_num_experts=EXPERTS,
+                expert_map=made["expert_map"] if given.mask else None,
+                a1q_scale=made["a1q_scale"] if given.a1q else None,
+                a2_scale=made["a2_scale decoy"],
+                workspace13=made["workspace13"],
+                workspace2=made["workspace2"],
+                expert_tokens_meta=_metadata(subject, given, made),
+                apply_router_weight_on_input=given.router == "in",
+            )
+        except Exception as raised:
+            error = raised
     return Applied(made, untouched, calls, error)
 
 

@@ -17,8 +17,10 @@ from aiter_conformance.checks.contract_call import (
     PADS,
     PARALLEL,
     Inputs,
-    apply_leaf,
+    apply_here,
     compare_apply,
+    environment_key,
+    environment_of,
     variations,
 )
 from aiter_conformance.checks.report import Report
@@ -34,11 +36,16 @@ def observe_cell(subject: Subject, cell: Cell) -> Outcome:
     """
     report = Report()
     inputs = Inputs()
-    cases = 0
+    # One environment for all calls that need the same: as in a process that serves, where only calls change.
+    by_environment: dict[tuple[str, int], list[tuple[CallInput, ParallelSpec | None]]] = {}
     for given, deployment in _cases(cell):
-        applied = apply_leaf(subject, given, deployment, arch=cell.arch, inputs=inputs)
-        compare_apply(report, subject, given, applied)
-        cases += 1
+        by_environment.setdefault(environment_key(given), []).append((given, deployment))
+    for together in by_environment.values():
+        with environment_of(subject, together[0][0], arch=cell.arch):
+            for given, deployment in together:
+                applied = apply_here(subject, given, deployment, inputs=inputs)
+                compare_apply(report, subject, given, applied)
+    cases = sum(len(together) for together in by_environment.values())
     if not report.mismatches:
         return Outcome(Kind.PASS, details={"cases": cases})
     listed = sorted(report.known(subject))
