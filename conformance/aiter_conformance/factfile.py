@@ -63,7 +63,12 @@ def load(reports: Path) -> list[FactFile]:
     found = []
     for file in sorted(reports.glob(f"*/{NAME}")):
         source = file.relative_to(reports).as_posix()
-        data = documents.parse(file.read_text(encoding="utf-8"), schema="facts", source=source)
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            msg = f"{source} must be a readable UTF-8 file ({error}): restore it or make it anew"
+            raise InfrastructureError(msg) from error
+        data = documents.parse(text, schema="facts", source=source)
         release = ReleaseId(**data["release"])
         if release.version != file.parent.name:
             msg = f"the facts of {release.version} lie in {source}: move or delete them"

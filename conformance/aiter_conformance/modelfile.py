@@ -83,7 +83,12 @@ def load(reports: Path) -> list[ModelFile]:
     found = []
     for file in sorted(reports.glob("*/models-*.json")):
         source = file.relative_to(reports)
-        data = documents.parse(file.read_text(encoding="utf-8"), schema="models", source=source.as_posix())
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            msg = f"{source.as_posix()} must be a readable UTF-8 file ({error}): restore it or make it anew"
+            raise InfrastructureError(msg) from error
+        data = documents.parse(text, schema="models", source=source.as_posix())
         made = ModelFile(
             ReleaseId(**data["release"]),
             data["board"],

@@ -14,6 +14,7 @@ import tomllib
 import zipfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from pathlib import Path
 
 import msgpack
@@ -23,7 +24,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from packaging.version import Version
 
-from aiter_conformance import evidence
+from aiter_conformance import documents, evidence, factfile, matrix, matrixfile, modelfile
 from aiter_conformance.axes import Cell, spec_dir
 from aiter_conformance.errors import HarnessError
 from aiter_conformance.ledgerfile import parse_ledger
@@ -90,6 +91,35 @@ RECORD = evidence.to_json(
             Cell("gfx942", "bf16", "gelu", "in"): Outcome(Kind.FAIL, Reason.NO_KERNEL, "There is no kernel."),
         },
         findings=(evidence.Finding("missing-object", "hsa/x.csv:3", "It is not there."),),
+    )
+).encode()
+FACTS = documents.render(
+    {
+        "schema": factfile.SCHEMA,
+        "release": {"version": VERSION, "identity": "sha256:" + "0" * 64, "kind": "wheel"},
+        "observed": "2026-08-22",
+        "harness": "0.1.0",
+        "facts": [{"fact": "fused_moe", "text": "24 parameters"}, {"fact": "flydsl", "text": "==0.3.1"}],
+    }
+).encode()
+_LINE = modelfile.Line("mixtral-8x7b", "bf16", "TP 1", "yes", "no", "ck", "-")
+MODELS = documents.render(
+    {
+        "schema": modelfile.SCHEMA,
+        "release": {"version": VERSION, "identity": "sha256:" + "0" * 64, "kind": "wheel"},
+        "board": "gfx942:80",
+        "observed": "2026-08-22",
+        "harness": "0.1.0",
+        "good": ["mixtral-8x7b"],
+        "lines": [asdict(_LINE)],
+    }
+).encode()
+MATRIX = matrixfile.to_json(
+    matrix.build(
+        [evidence.Loaded(evidence.from_json(RECORD.decode(), "the record"), "a.json", "sha256:" + "0" * 64)],
+        VERSION,
+        "impl@0.1.0",
+        (),
     )
 ).encode()
 LEDGER = (spec_dir() / "ledger.toml").read_bytes()
@@ -283,4 +313,44 @@ class TestText:
             entries = parse_ledger(text)
             expected = tomllib.loads(text).get("entry", [])
             assert [entry.id for entry in entries] == [item["id"] for item in expected]
-            assert all(bool(entry.cells) != bool(entry.paths) for entry in entries)
+            assert [(list(entry.cells), list(entry.paths), entry.about) for entry in entries] == [
+                (item.get("cells", []), item.get("paths", []), item.get("about", "")) for item in expected
+            ]
+
+    @slow
+    @given(data=mutated(FACTS))
+    def test_facts(self, guarded: Guard, folder: Path, data: bytes) -> None:
+        """A damaged record of facts is refused, or it says what its bytes say."""
+        file = folder / "reports" / VERSION / factfile.NAME
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+        with guarded(), contextlib.suppress(HarnessError):
+            (record,) = factfile.load(folder / "reports")
+            expected = json.loads(data.decode("utf-8"))
+            assert record.release.version == VERSION
+            assert record.facts == {item["fact"]: item["text"] for item in expected["facts"]}
+
+    @slow
+    @given(data=mutated(MODELS))
+    def test_models(self, guarded: Guard, folder: Path, data: bytes) -> None:
+        """A damaged record of traced models is refused, or it says what its bytes say."""
+        file = folder / "traced" / VERSION / "models-gfx942-80.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+        with guarded(), contextlib.suppress(HarnessError):
+            (record,) = modelfile.load(folder / "traced")
+            expected = json.loads(data.decode("utf-8"))
+            assert record.board == "gfx942:80"
+            assert [asdict(line) for line in record.lines] == expected["lines"]
+
+    @fewer
+    @given(data=mutated(MATRIX))
+    def test_a_matrix(self, guarded: Guard, data: bytes) -> None:
+        """A damaged matrix is refused, or its cells are those that its bytes have."""
+        text = data.decode("utf-8", "replace")
+        with guarded(), contextlib.suppress(HarnessError):
+            found = matrixfile.from_json(text, "a matrix")
+            expected = json.loads(text)
+            assert {str(cell): state.verdict.value for cell, state in found.cells.items()} == {
+                item["cell"]: item["verdict"] for item in expected["cells"]
+            }
