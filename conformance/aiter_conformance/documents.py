@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jsonschema
@@ -14,20 +16,28 @@ import jsonschema
 from aiter_conformance.axes import spec_dir
 from aiter_conformance.errors import InfrastructureError
 
+Migration = Callable[[dict[str, Any]], dict[str, Any]]
 
-def parse(text: str, *, schema: str, source: str) -> dict[str, Any]:
+
+def parse(
+    text: str, *, schema: str, source: str, older: Mapping[str, Migration] = MappingProxyType({})
+) -> dict[str, Any]:
     """Return the document that a text holds.
 
     Args:
         text: The document.
         schema: Name of its schema among ``matrices/spec/schemas``, e.g. ``evidence``.
         source: Name of the text, for messages.
+        older: What makes a document of an older version, by its ``schema``, one that the schema accepts.
 
     Raises:
         InfrastructureError: The text is not JSON, or not what the schema asks for.
     """
     try:
         data: dict[str, Any] = json.loads(text)
+        version = data.get("schema") if isinstance(data, dict) else None
+        if isinstance(version, str) and version in older:
+            data = older[version](data)
         _validator(schema).validate(data)
     except json.JSONDecodeError as error:
         msg = f"{source} must be JSON (line {error.lineno}: {error.msg}): restore it or make it anew"

@@ -10,14 +10,17 @@ import hashlib
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from aiter_conformance import documents
 from aiter_conformance.axes import Cell, load_axes
 from aiter_conformance.errors import InfrastructureError
 from aiter_conformance.outcome import Kind, Outcome, Reason
 
-SCHEMA = "aiter-conformance/evidence/1"
+SCHEMA = "aiter-conformance/evidence/2"
+
+# Folder of reports that holds records of the device contract (`aiter_conformance.device.record`).
+DEVICE_FOLDER = "device"
 
 
 class Level(StrEnum):
@@ -99,6 +102,7 @@ class Evidence:
         environment: What the observation ran in, name to value.
         outcomes: Every cell that was looked at.
         findings: Disagreements besides.
+        merged: Digests of the records that it was merged from, sorted; empty for what was observed in one go.
     """
 
     level: Level
@@ -110,6 +114,12 @@ class Evidence:
     environment: dict[str, str]
     outcomes: dict[Cell, Outcome]
     findings: tuple[Finding, ...] = ()
+    merged: tuple[str, ...] = ()
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the record is of a simulated GPU: it tests the harness, and is about no kernel."""
+        return self.environment.get("simulated") == "yes"
 
     @property
     def path(self) -> Path:
@@ -134,6 +144,7 @@ def to_json(evidence: Evidence) -> str:
             "observed": evidence.observed,
             "harness": evidence.harness,
             "environment": dict(sorted(evidence.environment.items())),
+            "merged": list(evidence.merged),
             "cells": [_cell_to_dict(cell, outcome) for cell, outcome in evidence.outcomes.items()],
             "findings": [asdict(finding) for finding in evidence.findings],
         }
@@ -159,7 +170,7 @@ def from_json(text: str, source: str) -> Evidence:
     Raises:
         InfrastructureError: The text is not a record that the schema accepts, or a cell is recorded twice.
     """
-    data = documents.parse(text, schema="evidence", source=source)
+    data = documents.parse(text, schema="evidence", source=source, older=_OLDER)
     axes = load_axes()
     outcomes = {}
     for item in data["cells"]:
@@ -180,7 +191,17 @@ def from_json(text: str, source: str) -> Evidence:
         environment=data["environment"],
         outcomes=outcomes,
         findings=tuple(Finding(**finding) for finding in data["findings"]),
+        merged=tuple(data["merged"]),
     )
+
+
+def _from_1(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record of version 1, which knew nothing of merging, as one of version 2."""
+    return record | {"schema": SCHEMA, "merged": []}
+
+
+# Older versions of the schema that are still read, each with what makes a record of it one of this version.
+_OLDER: Final = {"aiter-conformance/evidence/1": _from_1}
 
 
 def write(evidence: Evidence, reports: Path) -> Path:
@@ -224,6 +245,8 @@ def load(reports: Path) -> list[Loaded]:
         relative = file.relative_to(reports)
         if file.name == "facts.json" or file.name.startswith("models-"):
             continue  # records of their own that lie beside the evidence: factfile, modelfile
+        if relative.parts[0] == DEVICE_FOLDER:
+            continue  # no kernel of a release ran for the device contract: no cell may rest on it
         try:
             raw = file.read_bytes()
             evidence = from_json(raw.decode("utf-8"), relative.as_posix())

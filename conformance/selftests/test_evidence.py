@@ -50,7 +50,7 @@ class TestJson:
             ('"board": "gfx950"', '"board": "../x"'),
             ('"version": "0.1.7"', '"version": "../x"'),
             ('"harness"', '"extra": 1, "harness"'),
-            ("evidence/1", "evidence/2"),
+            ("evidence/2", "evidence/3"),
         ],
     )
     def test_what_the_schema_does_not_know_is_refused(self, old: str, new: str) -> None:
@@ -59,6 +59,19 @@ class TestJson:
         assert old in text
         with pytest.raises(InfrastructureError, match="x must obey the schema"):
             evidence.from_json(text.replace(old, new), "x")
+
+    def test_an_older_version_is_read(self) -> None:
+        """A record as the first version of the schema had it is read, and written as this version has it."""
+        text = (Path(__file__).parent / "samples" / "evidence-1.json").read_text(encoding="utf-8")
+        assert evidence.from_json(text, "x") == RECORD
+        assert '"schema": "aiter-conformance/evidence/2"' in evidence.to_json(evidence.from_json(text, "x"))
+
+    def test_an_older_version_obeys_the_schema_too(self) -> None:
+        """What the schema refuses is refused in every version, and an unknown version as well."""
+        text = (Path(__file__).parent / "samples" / "evidence-1.json").read_text(encoding="utf-8")
+        for old, new in (('"outcome": "pass"', '"outcome": "maybe"'), ("evidence/1", "evidence/0")):
+            with pytest.raises(InfrastructureError, match="x must obey the schema"):
+                evidence.from_json(text.replace(old, new), "x")
 
     def test_a_cell_recorded_twice_is_refused(self) -> None:
         """Two outcomes of one cell are a contradiction, not evidence."""
