@@ -94,7 +94,7 @@ class TestOrder:
 
     @given(some_records)
     def test_nothing_is_lost(self, records: list[Evidence]) -> None:
-        """Every cell of every record is in the merged one, with an outcome that one of them has; findings too."""
+        """Every cell of every record is in the merged one, with an outcome of theirs; findings too."""
         merged = {record.board: record for record in merge(loaded(records)).records}
         for record in records:
             found = merged[record.board]
