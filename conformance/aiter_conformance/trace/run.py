@@ -59,13 +59,7 @@ def run_calls(
     Raises:
         InfrastructureError: The release cannot be read or imported on this board; nothing was traced.
     """
-    shipped = take_inventory(release) if inventory is None else inventory
-    api = read_api(release)
-    reader = LaunchReader(
-        AsmKernels(shipped, board.arch, board.compute_units),
-        _names(api.activation_type),
-        _names(api.quant_type),
-    )
+    reader = launch_reader(release, board, take_inventory(release) if inventory is None else inventory)
     traces: list[Trace] = []
     with Tracer(release, board, cache=cache, limits=limits) as tracer:
         asked = list(calls)
@@ -74,6 +68,19 @@ def run_calls(
             if progress is not None:
                 progress(len(traces))
         return Run(board, tracer.facts, tuple(traces))
+
+
+def launch_reader(release: Release, board: Board, inventory: Inventory) -> LaunchReader:
+    """Return what reads the launches of a release on a board.
+
+    Args:
+        release: The release.
+        board: The board.
+        inventory: What the release ships.
+    """
+    api = read_api(release)
+    kernels = AsmKernels(inventory, board.arch, board.compute_units)
+    return LaunchReader(kernels, _names(api.activation_type), _names(api.quant_type))
 
 
 def _names(enum: EnumFact | None) -> dict[int, str]:

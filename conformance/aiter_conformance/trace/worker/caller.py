@@ -49,6 +49,7 @@ class Caller:
         self._parts = parts
         self._tensors = tensors
         self._subject = ImplSubject()
+        self._workspace = torch.empty((0,), dtype=torch.bfloat16, device=DEVICE)
         self._fused_moe_names = frozenset(inspect.signature(parts["fused_moe"]).parameters)
         self._prepared = lru_cache(maxsize=512)(self._prepare)
         self._bridge = lru_cache(maxsize=None)(self._make_bridge)
@@ -64,8 +65,7 @@ class Caller:
     def _through_leaf(self, call: Call) -> None:
         leaf, activation, layer = self._prepared(replace(call, tokens=1))
         made = self._tensors.tokens(call)
-        output = torch.empty_like(made["hidden_states"])
-        empty = torch.empty((0,), dtype=output.dtype, device=DEVICE)
+        output = torch.empty((call.tokens, call.hidden), dtype=torch.bfloat16, device=DEVICE)
         with aiter_moe.use_arch(self._arch), aiter_moe.use_bridge(self._bridge(call.situ)):
             leaf.apply(
                 output=output,
@@ -79,8 +79,8 @@ class Caller:
                 expert_map=layer.get("expert_mask"),
                 a1q_scale=None,
                 a2_scale=None,
-                workspace13=empty,
-                workspace2=empty,
+                workspace13=self._workspace,
+                workspace2=self._workspace,
                 expert_tokens_meta=None,
                 apply_router_weight_on_input=call.router == "in",
             )

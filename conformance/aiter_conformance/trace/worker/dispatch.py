@@ -88,6 +88,7 @@ class DispatchWatch:
     def __init__(self, module: Any, recorder: Recorder) -> None:
         self._module = module
         self._recorder = recorder
+        self._choices: list[tuple[Any, ...]] = []
         chooser: Any = getattr(module, _CHOOSER, None)
         self._chooser = chooser
         self.watching = chooser is not None
@@ -97,6 +98,7 @@ class DispatchWatch:
 
     def begin(self) -> None:
         """Forget what the release remembers of earlier calls, so that each call is seen whole."""
+        self._choices.clear()
         if self.watching and hasattr(self._chooser, "cache_clear"):
             self._chooser.cache_clear()
 
@@ -109,17 +111,20 @@ class DispatchWatch:
             self.begin()
             watched = _watched(getattr(self._module, _TABLES), self._recorder)
             setattr(self._module, _TABLES, watched)
-        bound = self._signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        event: dict[str, Any] = {
-            "event": "choice",
-            "arguments": {key: describe(value) for key, value in bound.arguments.items()},
-        }
         place = len(self._recorder.events)
         choice = self._chooser(*args, **kwargs)
-        event["choice"] = _describe_choice(choice)
         # Releases choose twice for one call, before sorting and again before the stages; one record will do
         # unless they disagree.
+        if (again := (args, kwargs, choice)) in self._choices:
+            return choice
+        self._choices.append(again)
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        event = {
+            "event": "choice",
+            "arguments": {key: describe(value) for key, value in bound.arguments.items()},
+            "choice": _describe_choice(choice),
+        }
         if event not in self._recorder.events:
             self._recorder.events.insert(place, event)
         return choice

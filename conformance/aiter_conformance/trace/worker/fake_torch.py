@@ -3,69 +3,115 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import types
 from collections.abc import Callable
 from typing import Any, Final
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 DEVICE: Final = torch.device("meta")
 _ROCM_VERSION: Final = "7.0.0"
+_GPU: Final = ("cuda", "hip")
 
 
-class _OnMeta(TorchFunctionMode):
-    """Puts on the meta device what is asked for on the GPU."""
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        if kwargs and "device" in kwargs:
-            kwargs = {**kwargs, "device": _replaced(kwargs["device"])}
-        if func in _ELEMENTWISE and (made := _ELEMENTWISE[func](*args)) is not None:
-            return made
-        return func(*args, **(kwargs or {}))
+# Torch's functions that take a device by keyword, and tensors' methods that take one.
+_FACTORIES: Final = (
+    *("empty", "empty_like", "empty_strided", "zeros", "zeros_like", "ones", "ones_like"),
+    *("full", "full_like"),
+    *("tensor", "as_tensor", "asarray", "scalar_tensor", "arange", "linspace", "eye"),
+    *("rand", "rand_like", "randn", "randn_like", "randint", "randint_like", "randperm"),
+)
+# Options of elementwise operations that play no part in the result's shape and dtype.
+_PLAIN_OPTIONS: Final = frozenset({"approximate"})
+_METHODS: Final = ("new_empty", "new_zeros", "new_ones", "new_full", "new_tensor")
 
 
-def _like(operand: int, dtype: torch.dtype | None = None) -> Callable[..., torch.Tensor | None]:
-    """Return a function that gives the result of an elementwise operation on tensors without values.
+def _replaced(device: Any) -> Any:
+    """Return the meta device for the GPU; anything else as it is."""
+    if isinstance(device, torch.device):
+        return DEVICE if device.type in _GPU else device
+    return DEVICE if isinstance(device, str) and device.partition(":")[0] in _GPU else device
 
-    Torch works such results out in Python, which takes longer than a whole dispatch. This one answers where
-    every tensor has the same shape, and None otherwise.
 
-    Args:
-        operand: Which of the tensors has the result's dtype.
-        dtype: The result's dtype where no tensor has it.
+def on_meta(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that puts on the meta device what is asked for on the GPU.
+
+    A `torch.overrides.TorchFunctionMode` could do so for all of torch at once; it is asked on each access of
+    a tensor's shape too, which takes longer than a dispatch.
     """
 
-    def made(*operands: Any) -> torch.Tensor | None:
-        tensors = [each for each in operands if isinstance(each, torch.Tensor) and each.dim()]
-        if not tensors or any(each.shape != tensors[0].shape or not each.is_meta for each in tensors):
-            return None
-        return torch.empty_like(tensors[operand], dtype=dtype or tensors[operand].dtype)
+    @functools.wraps(function)
+    def made(*args: Any, **kwargs: Any) -> Any:
+        if "device" in kwargs:
+            kwargs["device"] = _replaced(kwargs["device"])
+        return function(*args, **kwargs)
 
     return made
 
 
-_ELEMENTWISE: Final[dict[Any, Callable[..., torch.Tensor | None]]] = {
-    **dict.fromkeys((torch.lt, torch.Tensor.lt, torch.Tensor.__lt__), _like(0, torch.bool)),
-    torch.Tensor.masked_fill: _like(0),
-}
+def _moved(to: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Return the same for `torch.Tensor.to`, whose device may come by position."""
+    by_keyword = on_meta(to)
+
+    @functools.wraps(to)
+    def made(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        moved: torch.Tensor = by_keyword(tensor, *map(_replaced, args), **kwargs)
+        return moved
+
+    return made
 
 
-def _replaced(device: Any) -> Any:
-    kind = device.type if isinstance(device, torch.device) else str(device).partition(":")[0]
-    return DEVICE if kind in ("cuda", "hip") else device
+def like(function: Callable[..., Any], dtype: torch.dtype | None = None) -> Callable[..., Any]:
+    """Return an elementwise operation that is quick about tensors without values.
+
+    Torch works such results out in Python, which takes longer than a whole dispatch. This one answers itself
+    where every tensor has the first one's shape, and every other tensor its dtype or is a mask.
+
+    Args:
+        function: Torch's own.
+        dtype: The result's dtype where it is not the first tensor's.
+    """
+
+    @functools.wraps(function)
+    def made(first: Any, *others: Any, **kwargs: Any) -> Any:
+        if kwargs.keys() <= _PLAIN_OPTIONS and _is_like(first, others):
+            return torch.empty(first.shape, dtype=dtype or first.dtype, device=DEVICE)
+        return function(first, *others, **kwargs)
+
+    return made
 
 
-def install(
-    arch: str, compute_units: int, lds: int, wave: int, capability: tuple[int, int]
-) -> TorchFunctionMode:
-    """Fake the runtime in torch and return the mode under which the release's code must run."""
+def _is_like(first: Any, others: tuple[Any, ...]) -> bool:
+    """Say whether the result of an elementwise operation has the first operand's shape and dtype."""
+    if not isinstance(first, torch.Tensor) or not first.is_meta or first.dtype == torch.bool:
+        return False
+    scalars = float | int if first.is_floating_point() else int
+    return all(
+        (each.is_meta and each.shape == first.shape and each.dtype in (first.dtype, torch.bool))
+        if isinstance(each, torch.Tensor)
+        else isinstance(each, scalars)
+        for each in others
+    )
+
+
+def _install_tensors() -> None:
+    for name in _FACTORIES:
+        setattr(torch, name, on_meta(getattr(torch, name)))
+    for name in _METHODS:
+        setattr(torch.Tensor, name, on_meta(getattr(torch.Tensor, name)))
+    torch.Tensor.to = _moved(torch.Tensor.to)  # type: ignore[method-assign]
+    torch.lt = like(torch.lt, torch.bool)
+    for name in ("lt", "__lt__"):
+        setattr(torch.Tensor, name, like(getattr(torch.Tensor, name), torch.bool))
+    for name in ("masked_fill", "mul", "__mul__"):
+        setattr(torch.Tensor, name, like(getattr(torch.Tensor, name)))
+    for name in ("silu", "gelu"):
+        setattr(torch.nn.functional, name, like(getattr(torch.nn.functional, name)))
+
+
+def install(arch: str, compute_units: int, lds: int, wave: int, capability: tuple[int, int]) -> None:
+    """Fake the runtime in torch, for the rest of the process."""
     properties = types.SimpleNamespace(
         name=f"AMD {arch}",
         gcnArchName=f"{arch}:sramecc+:xnack-",
@@ -97,4 +143,4 @@ def install(
     for name, fake in fakes.items():
         setattr(torch.cuda, name, fake)
     torch.version.hip = _ROCM_VERSION
-    return _OnMeta()
+    _install_tensors()

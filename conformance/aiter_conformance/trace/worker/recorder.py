@@ -6,11 +6,13 @@ import enum
 import math
 import types
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import torch
 
 _MAX_ITEMS = 32
+_PLAIN = (bool, int, str, types.NoneType)
 
 
 class Recorder:
@@ -56,13 +58,15 @@ class Recorder:
 
 def describe(value: Any) -> Any:
     """Return a value as plain JSON; tensors as dtype and shape, what has no meaning outside as its type."""
-    if value is None or isinstance(value, bool | int | str):
+    if type(value) in _PLAIN:
         return value
     if isinstance(value, torch.Tensor):
         described: dict[str, Any] = {"dtype": dtype_name(value.dtype), "shape": list(value.shape)}
         if getattr(value, "is_shuffled", False):
             described["shuffled"] = True
         return described
+    if isinstance(value, bool | int | str):
+        return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, enum.Enum):
@@ -78,6 +82,7 @@ def describe(value: Any) -> Any:
     return f"<{type(value).__name__}>"
 
 
+@cache
 def dtype_name(dtype: torch.dtype) -> str:
     """Return torch's name of a dtype without the module."""
     return str(dtype).removeprefix("torch.")
