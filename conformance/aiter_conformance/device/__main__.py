@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +17,9 @@ from aiter_conformance.device.checks import CALLS
 from aiter_conformance.errors import HarnessError, InfrastructureError
 from aiter_conformance.evidence import DEVICE_FOLDER
 from aiter_conformance.outcome import Kind
+
+if TYPE_CHECKING:
+    from aiter_conformance.device.run import Observed
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -58,7 +62,8 @@ def device(name: str, calls: int, no_planted: bool, reports: Path, commit: str |
             click.echo(f"{outcome.variant}: {outcome.check}: {outcome.outcome.value}: {outcome.message}")
     for fault in planted:
         if not fault.caught:
-            click.echo(f"a leaf that {fault.fault}: {fault.check} must catch it (got {fault.outcome.value})")
+            said = f"{fault.outcome.value}: {fault.message}"
+            click.echo(f"a leaf that {fault.fault}: {fault.check} must catch it (got {said})")
     passed = sum(outcome.outcome is Kind.PASS for outcome in outcomes)
     click.echo(f"{found.board}: {passed} of {len(outcomes)} checks hold, ", nl=False)
     click.echo(
@@ -67,8 +72,9 @@ def device(name: str, calls: int, no_planted: bool, reports: Path, commit: str |
     return 0 if found.good else 1
 
 
-def _tell(what: str, done: int, total: int) -> None:
-    click.echo(f"{done + 1}/{total} {what}", err=True)
+def _tell(found: Observed, done: int, total: int) -> None:
+    said = "" if found.message is None else f": {found.message}"
+    click.echo(f"{done}/{total} {found.variant}, {found.check}: {found.outcome.value}{said}", err=True)
 
 
 def main() -> None:

@@ -16,7 +16,6 @@ from aiter_conformance.outcome import Kind
 from aiter_conformance.protocols import Subject
 
 NEEDS_GPU = "NOT RUN: it needs a GPU that torch can use (CUDA or ROCm), and there is none"
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +39,9 @@ class Observed:
     check: str
     outcome: Kind
     message: str | None = None
+
+
+Progress = Callable[[Observed, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ def run_device_contract(
         variants: Default all of `load_variants`.
         checks: Default all of `make_checks`.
         calls: How many calls must leave no memory behind, for the default checks.
-        progress: Called with (what is done, how far, of how many).
+        progress: Called after each check with (what it found, how many are done, of how many).
 
     Raises:
         UsageError: The CPU is asked for where there is a GPU, on which the shared buffers would then lie.
@@ -135,14 +137,13 @@ def run_device_contract(
         if check.concerns(variant)
     ]
     records = []
-    for number, (variant, check) in enumerate(pairs):
-        if progress is not None:
-            progress(f"{variant.name}: {check.name}", number, len(pairs))
+    for variant, check in pairs:
         outcome, message = perform(check, variant, subject, device)
         case = str(variant.problem.case)
-        records.append(
-            Observed(variant.name, variant.leaf, variant.entry, case, check.name, outcome, message)
-        )
+        found = Observed(variant.name, variant.leaf, variant.entry, case, check.name, outcome, message)
+        records.append(found)
+        if progress is not None:
+            progress(found, len(records), len(pairs))
     return records
 
 
