@@ -13,7 +13,7 @@ from aiter_conformance import subjects
 from aiter_conformance.contract import LEAVES
 from aiter_conformance.device.checks import Check, make_checks
 from aiter_conformance.device.run import NEEDS_GPU, Observed, run_device_contract
-from aiter_conformance.device.variants import load_variants, values
+from aiter_conformance.device.variants import Variant, load_variants, values
 from aiter_conformance.errors import UsageError
 from aiter_conformance.outcome import Kind
 
@@ -32,9 +32,9 @@ class TestLoadVariants:
         assert len({variant.name for variant in variants}) == len(variants)
 
     @pytest.mark.parametrize("variant", load_variants(), ids=lambda variant: variant.name)
-    def test_inputs_differ_from_seed_to_seed(self, variant: object) -> None:
+    def test_inputs_differ_from_seed_to_seed(self, variant: Variant) -> None:
         """Other inputs have other results, so that a leaf that remembers shows; shapes are the same."""
-        first, second = (values(variant, seed) for seed in (0, 1))  # type: ignore[arg-type]
+        first, second = (values(variant, seed) for seed in (0, 1))
         rows = min(len(first.expected.values), len(second.expected.values))
         far = (
             abs(first.expected.values[:rows] - second.expected.values[:rows])
