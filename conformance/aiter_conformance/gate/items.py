@@ -20,7 +20,7 @@ from aiter_conformance.release.findings import Finding as Fault
 from aiter_conformance.release.findings import FindingCode
 from aiter_conformance.release.imports import ImportFact
 from aiter_conformance.release.pysource import Signature
-from aiter_conformance.release.tuned import TunedKey, TunedRow, short_dtype
+from aiter_conformance.release.tuned_rows import TunedKey, TunedRow, short_dtype
 
 # Anchors that say again what an item of the interface says: with it, they are one cause.
 _ANCHOR_RESTS_ON: Final = {

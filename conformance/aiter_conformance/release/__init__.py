@@ -4,7 +4,8 @@
 its kernels, `read_tuned` its tuned tables, `read_facts` what its sources say; `facts_table` compares them.
 """
 
-from aiter_conformance.release.anchors import Anchor, AnchorStatus, Place
+from aiter_conformance.release.anchor_finders import Place
+from aiter_conformance.release.anchors import Anchor, AnchorStatus
 from aiter_conformance.release.api import ApiFacts, EnumFact, read_api
 from aiter_conformance.release.artefact import Release, ReleaseKind, open_release
 from aiter_conformance.release.facts import (
@@ -19,7 +20,8 @@ from aiter_conformance.release.findings import Finding, FindingCode
 from aiter_conformance.release.imports import ImportFact
 from aiter_conformance.release.inventory import Inventory, Manifest, ManifestRow, ObjectCount, take_inventory
 from aiter_conformance.release.pysource import Parameter, Signature
-from aiter_conformance.release.tuned import Coverage, TunedKey, TunedRow, TunedTables, read_tuned
+from aiter_conformance.release.tuned import Coverage, TunedTables, read_tuned
+from aiter_conformance.release.tuned_rows import TunedKey, TunedRow
 from aiter_conformance.release.version import version_key
 
 __all__ = [

@@ -12,7 +12,8 @@ from enum import StrEnum
 from packaging.requirements import InvalidRequirement, Requirement
 
 from aiter_conformance.axes import load_axes
-from aiter_conformance.release.anchors import Anchor, Place, read_anchors
+from aiter_conformance.release.anchor_finders import Place
+from aiter_conformance.release.anchors import Anchor, read_anchors
 from aiter_conformance.release.api import ApiFacts, EnumFact, read_api
 from aiter_conformance.release.artefact import Release
 from aiter_conformance.release.files import METADATA_PATH

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from aiter_conformance.contract import ACCEPTED_ACTIVATIONS
-from aiter_conformance.release.tuned import TunedRow, TunedTables, short_dtype
+from aiter_conformance.release.tuned import TunedTables
+from aiter_conformance.release.tuned_rows import TunedRow, short_dtype
 from aiter_conformance.trace.board import Board
 from aiter_conformance.trace.call import Call, Situ
 

@@ -43,7 +43,7 @@ from aiter_conformance.release.samples import (
     sample_release,
     wheel_path,
 )
-from aiter_conformance.release.tuned import parse_tuned
+from aiter_conformance.release.tuned_rows import parse_tuned
 from aiter_conformance.release.version import metadata_version
 
 Guard = Callable[[], AbstractContextManager[None]]

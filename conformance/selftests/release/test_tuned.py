@@ -12,7 +12,8 @@ from aiter_conformance.release import FindingCode, open_release
 from aiter_conformance.release.kernel_names import KernelClaim, read_kernel_name
 from aiter_conformance.release.samples import code_object, sample_files, write_tree
 from aiter_conformance.release.tables import Table, TableError, read_table
-from aiter_conformance.release.tuned import Coverage, TunedTables, parse_tuned, read_tuned
+from aiter_conformance.release.tuned import Coverage, TunedTables, read_tuned
+from aiter_conformance.release.tuned_rows import parse_tuned
 
 TABLE = "aiter/configs/tuned_fmoe.csv"
 MODEL = "aiter/configs/model_configs/some_tuned_fmoe.csv"
