@@ -141,12 +141,7 @@ def build(
         if record.evidence.simulated:
             msg = f"evidence must come from a real GPU (got a simulated one in {record.path}): delete it"
             raise InfrastructureError(msg)
-    used = [
-        r
-        for r in loaded
-        if (r.evidence.release is None or r.evidence.release.version == release)
-        and (r.evidence.release is None or r.evidence.subject in (None, subject))
-    ]
+    used = about(loaded, release, subject)
     releases = {r.evidence.release for r in used if r.evidence.release is not None}
     identities = {each.identity for each in releases}
     if not identities:
@@ -173,8 +168,7 @@ def build(
             by_level.setdefault(level, []).append(record.evidence.outcomes[cell])
             if by_level is seen:
                 evidence.append(index)
-        known = _known(entries, release, cell, Observations(seen).worst(), used)
-        state = _state(Observations(seen, known), tuple(evidence))
+        state = _state(with_known(Observations(seen), entries, release, cell, used), tuple(evidence))
         states = {who: _peer_state(by_level) for who, by_level in sorted(peers.items())}
         cells[cell] = replace(state, peers={who: s for who, s in states.items() if s.levels != _REFUSES})
     return Matrix(
@@ -194,17 +188,36 @@ def build(
     )
 
 
-def _known(
-    entries: Sequence[Entry],
-    release: str,
-    cell: Cell,
-    broken: tuple[Level, Outcome] | None,
-    records: Sequence[Loaded],
-) -> Entry | None:
+def about(records: Iterable[Loaded], release: str, subject: str) -> list[Loaded]:
+    """Return the evidence that a matrix rests on: of the release, and of subjects without a release.
+
+    What another subject did with the release is left out.
+    """
+    return [
+        record
+        for record in records
+        if record.evidence.release is None
+        or (record.evidence.release.version == release and record.evidence.subject in (None, subject))
+    ]
+
+
+def with_known(
+    seen: Observations, entries: Sequence[Entry], release: str, cell: Cell, records: Sequence[Loaded]
+) -> Observations:
+    """Return what was observed of a cell with the ledger's entry that explains the worst of it.
+
+    Args:
+        seen: What was observed.
+        entries: The known findings.
+        release: Version of the release.
+        cell: The cell.
+        records: The evidence that *seen* was taken from.
+    """
+    broken = seen.worst()
     if broken is None:
-        return None
+        return seen
     level, outcome = broken
-    seen = Observation(
+    failed = Observation(
         release,
         str(cell),
         kind=outcome.kind,
@@ -214,7 +227,7 @@ def _known(
         level=level,
         board=next(r.evidence.board for r in records if r.evidence.outcomes.get(cell) is outcome),
     )
-    return explains(entries, seen)
+    return replace(seen, known=explains(entries, failed))
 
 
 def _known_finding(entries: Sequence[Entry], release: str, finding: Finding) -> KnownFinding:

@@ -1,4 +1,4 @@
-"""``matrix build|show|publish|check``: the compatibility matrix of a release."""
+"""``matrix build|show|explain|query|publish|check``: the compatibility matrix of a release."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 
 import click
 
-from aiter_conformance import evidence, factfile, modelfile, store, subjects
+from aiter_conformance import evidence, explain, factfile, modelfile, store, subjects
 from aiter_conformance.axes import ROUTERS, load_axes
 from aiter_conformance.cli.output import json_option, print_json, print_table, progress
 from aiter_conformance.errors import InfrastructureError
 from aiter_conformance.evidence import Level
+from aiter_conformance.ledgerfile import load_ledger
 from aiter_conformance.matrix import Matrix
 from aiter_conformance.models import load_models
 from aiter_conformance.publish.page import why
@@ -225,6 +226,52 @@ def show(
         if any(row.state.verdict is shown for row in found):
             click.echo(f"{shown.value:>12}  {shown.meaning}")
     return int(bad)
+
+
+@matrix_group.command("explain")
+@click.argument("cell_text", metavar="CELL")
+@click.argument("version", metavar="[VERSION]", required=False)
+@root_option
+@json_option
+def explain_command(cell_text: str, version: str | None, root: Path, as_json: bool) -> None:
+    """Say why CELL has its verdict: which levels were tried, by what, and the rule that applied.
+
+    CELL is arch/scheme/activation/router, e.g. gfx950/mxfp4-w4a16/swigluoai/out. VERSION is a release that
+    was built or published here; without it the newest one is meant.
+    """
+    cell = load_axes().parse_cell(cell_text)
+    loaded, where = store.find_matrix(root, version)
+    place = store.build_place(root) if where.startswith("build/") else store.checkout_place(root)
+    records = evidence.load(place.reports)
+    found = explain.explain(cell, records, loaded.release.version, loaded.subject, load_ledger())
+    if not as_json:
+        click.echo(explain.to_text(found), nl=False)
+        return
+    print_json(
+        {
+            "cell": str(cell),
+            "release": loaded.release.version,
+            "subject": found.subject,
+            "verdict": found.verdict.value,
+            "rule": found.applied,
+            "known": None if found.known is None else found.known.id,
+            "levels": [
+                {
+                    "level": step.level.value,
+                    "board": step.board,
+                    "outcome": step.outcome.kind.value,
+                    "reason": None if step.outcome.reason is None else step.outcome.reason.value,
+                    "message": step.outcome.message,
+                    "details": step.outcome.details,
+                    "by": step.by,
+                    "record": step.record,
+                }
+                for step in found.steps
+            ],
+            "never": [level.value for level in found.never],
+            "commands": list(found.commands),
+        }
+    )
 
 
 @matrix_group.command()
