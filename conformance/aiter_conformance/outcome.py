@@ -64,9 +64,22 @@ class Reason(StrEnum):
     DECLARATION_DIFFERS = "declaration-differs"
     CALL_DIFFERS = "call-differs"
     NUMBERS_DIFFER = "numbers-differ"
+    # fail, crash, timeout: what real kernels do
+    CALL_RAISES = "call-raises"
+    OTHER_KERNEL = "other-kernel"
+    INPUTS_CHANGED = "inputs-changed"
+    CRASHED = "crashed"
+    TIMED_OUT = "timed-out"
+    # skipped
+    QUARANTINED = "quarantined"
     # not_run
     BUILT_ON_FIRST_USE = "built-on-first-use"
+    NOT_EXECUTABLE = "not-executable"
     INFRASTRUCTURE = "infrastructure"
+    BUILD_FAILED = "build-failed"
+    OUT_OF_MEMORY = "out-of-memory"
+    KERNELS_UNSEEN = "kernels-unseen"
+    INCOMPLETE = "incomplete"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,178 @@
+"""``gpu show|run``: the real kernels on this machine's GPUs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import click
+
+from aiter_conformance import documents, store, subjects
+from aiter_conformance.axes import load_axes
+from aiter_conformance.cli.matrix import root_option, subject_option
+from aiter_conformance.cli.output import json_option, print_json, print_table
+from aiter_conformance.errors import InfrastructureError, UsageError
+from aiter_conformance.hardware.items import Item, Tier, parse_shard
+from aiter_conformance.hardware.machine import Machine, find_machine
+from aiter_conformance.models import load_models
+from aiter_conformance.outcome import Kind, Outcome
+from aiter_conformance.release.artefact import Release, open_release
+from aiter_conformance.simulated_rocm import SITE
+
+# An input that ended in one of these says that something is wrong.
+_BAD = (Kind.FAIL, Kind.CRASH, Kind.TIMEOUT, Kind.REFUSED)
+
+
+@click.group("gpu")
+def gpu_group() -> None:
+    """Run the real kernels on this machine's GPUs, with the torch and AITER that are installed here."""
+
+
+@gpu_group.command("show")
+@json_option
+def show_command(as_json: bool) -> None:
+    """Show what would be tested here. Exit code 3 and NOT RUN where nothing can be."""
+    machine = find_machine()
+    found = {"board": str(machine.board), "gpus": str(machine.gpus)} | machine.environment()
+    if as_json:
+        print_json(found)
+    else:
+        print_table(["what", "found"], [[name, value] for name, value in found.items()], wrap=[1])
+
+
+@gpu_group.command("run")
+@click.option(
+    "--tier",
+    type=click.Choice([tier.value for tier in Tier]),
+    default=Tier.CELL.value,
+    show_default=True,
+    help="smoke: few inputs a cell, 5 minutes; cell: what the matrix asks for, 30; full: models too.",
+)
+@click.option("--cell", "cell_texts", multiple=True, metavar="CELL", help="Only this cell; may be repeated.")
+@click.option(
+    "--model", "model_names", multiple=True, metavar="NAME", help="Run this model's layers besides."
+)
+@click.option("--shard", "shard_text", default="1/1", metavar="i/n", help="The i-th of n parts of the cells.")
+@click.option("--resume", is_flag=True, help="Go on with a run that was killed or ran out of time.")
+@click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), help="Write results as JUnit XML.")
+@subject_option
+@root_option
+@json_option
+def run_command(
+    tier: str,
+    cell_texts: tuple[str, ...],
+    model_names: tuple[str, ...],
+    shard_text: str,
+    resume: bool,
+    junit: Path | None,
+    subject_name: str,
+    root: Path,
+    as_json: bool,
+) -> int:
+    """Run inputs through leaf, bridge and AITER's kernels, judge them, and write evidence under build/.
+
+    Exit code 1 if an input fails, crashes, hangs or is refused; 3 and NOT RUN if nothing could be run.
+    """
+    from aiter_conformance.hardware.run import Request, run
+
+    axes, catalogue, shard = load_axes(), load_models(), parse_shard(shard_text)
+    cells = [axes.parse_cell(text) for text in cell_texts] or list(axes.cells())
+    models = [catalogue.find(name) for name in model_names]
+    if tier == Tier.FULL and not models:
+        models = list(catalogue.models.values())
+    machine = find_machine()
+    if not any(cell.arch == machine.board.arch for cell in cells):
+        msg = f"--cell must be of this GPU's arch, {machine.board.arch} (got {', '.join(cell_texts)})"
+        raise UsageError(msg)
+    with _open_aiter(machine) as release:
+        folder, reports = _places(root, machine, release, shard)
+        request = Request(tuple(cells), Tier(tier), tuple(models), shard, resume)
+        subject = subjects.load_subject(subject_name)
+        result = run(request, machine, subject, release, folder, reports, _tell)
+    if junit is not None:
+        documents.write_text(junit, junit_xml(result.outcomes))
+    bad = {item: outcome for item, outcome in result.outcomes.items() if outcome.kind in _BAD}
+    passed = sum(outcome.kind is Kind.PASS for outcome in result.outcomes.values())
+    counts = {"planned": result.planned, "ended": len(result.outcomes), "passed": passed, "bad": len(bad)}
+    if as_json:
+        print_json(_document(machine, release, result.path, counts, result.record.outcomes))
+    else:
+        _report(bad, counts, result.path)
+    if not passed and not bad:
+        msg = "NOT RUN: no input gave a result; the workers' logs lie beside the journal"
+        raise InfrastructureError(msg)
+    return int(bool(bad))
+
+
+def _open_aiter(machine: Machine) -> Release:
+    return open_release(str(SITE) if machine.simulated else "installed")
+
+
+def _places(root: Path, machine: Machine, release: Release, shard: tuple[int, int]) -> tuple[Path, Path]:
+    """Return the folder of the run and the folder of its evidence.
+
+    Evidence of one shard is a part, to be merged; simulated evidence must not lie where matrices are built.
+    """
+    part = "" if shard == (1, 1) else f"-{shard[0]}-of-{shard[1]}"
+    name = f"{release.version}-{str(machine.board).replace(':', '-')}{part}"
+    folder = store.build_place(root).reports.parent / "gpu" / name
+    apart = machine.simulated or part
+    return folder, folder / "reports" if apart else store.build_place(root).reports
+
+
+def _tell(sentence: str) -> None:
+    click.echo(sentence, err=True)
+
+
+def _document(
+    machine: Machine, release: Release, path: Path, counts: dict[str, int], cells: dict[Any, Outcome]
+) -> dict[str, Any]:
+    return {
+        "board": str(machine.board),
+        "simulated": machine.simulated,
+        "release": release.version,
+        "evidence": path.name,
+        **counts,
+        "cells": {
+            str(cell): {"outcome": outcome.kind.value, "reason": outcome.reason, "message": outcome.message}
+            for cell, outcome in cells.items()
+        },
+    }
+
+
+def _report(bad: dict[Item, Outcome], counts: dict[str, int], path: Path) -> None:
+    for item, outcome in bad.items():
+        click.echo(f"{outcome.kind.value.upper()} {item.name}, rank {item.rank} of {item.case}")
+        click.echo(f"  {outcome.message} ({outcome.reason})")
+        click.echo(f"  again: aiter-conformance gpu run --cell {item.case.cell}")
+    click.echo(
+        f"{counts['passed']} of {counts['planned']} inputs passed, {counts['bad']} are wrong, "
+        f"{counts['planned'] - counts['ended']} did not run; evidence: {path.name}"
+    )
+
+
+def junit_xml(outcomes: dict[Item, Outcome]) -> str:
+    """Return outcomes as JUnit XML, one suite a cell; what says nothing of a kernel is a skipped test."""
+    suites = ET.Element("testsuites")
+    by_cell: dict[str, ET.Element] = {}
+    for item, outcome in outcomes.items():
+        cell = str(item.case.cell)
+        if cell not in by_cell:
+            by_cell[cell] = ET.SubElement(suites, "testsuite", name=cell)
+        test = ET.SubElement(by_cell[cell], "testcase", classname=cell, name=str(item))
+        if outcome.kind is not Kind.PASS:
+            tag = "failure" if outcome.kind in _BAD else "skipped"
+            words = {"message": str(outcome.message)} | (
+                {"type": str(outcome.reason)} if tag == "failure" else {}
+            )
+            ET.SubElement(test, tag, **words)
+    for suite in by_cell.values():
+        for name, tag in (
+            ("tests", "testcase"),
+            ("failures", "testcase/failure"),
+            ("skipped", "testcase/skipped"),
+        ):
+            suite.set(name, str(len(suite.findall(tag))))
+    ET.indent(suites)
+    return ET.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"

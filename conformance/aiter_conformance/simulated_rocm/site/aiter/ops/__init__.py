@@ -1,0 +1,1 @@
+"""Operators; the simulated AITER has no shuffles, so the harness packs."""
