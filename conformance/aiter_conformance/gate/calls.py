@@ -18,7 +18,7 @@ from aiter_conformance.gate.item import Item, ItemKind
 from aiter_conformance.gate.needs import needs
 from aiter_conformance.ledger import Entry, Observation, explains, without_line
 from aiter_conformance.levels import trace
-from aiter_conformance.outcome import Kind, Outcome
+from aiter_conformance.outcome import Kind, Outcome, Reason
 from aiter_conformance.trace.call import Call
 from aiter_conformance.trace.findings import Code
 
@@ -38,6 +38,14 @@ _BECAUSE: Final = {
     Code.WRONG_ACTIVATION.value: ("anchor tuned-key-activation",),
     Code.NO_KERNEL.value: ("anchor tuned-key-activation",),
 }
+# What whoever makes the call is told of, when the kernel is built or launched; of anything else that is wrong
+# nobody is, and the numbers are.
+_TOLD: Final = frozenset(
+    {
+        *(Code.DIED.value, Code.RAISED.value, Code.NO_KERNEL.value, Code.NOT_FOR_ARCH.value),
+        *(Code.NOTHING_LAUNCHED.value, Reason.DISPATCH_REFUSES.value),
+    }
+)
 _TUNED: Final = frozenset({"tuned", "tuned-whatever-the-activation"})
 _LAUNCHED: Final = re.compile(
     r"(?P<kernels>.*) in (?P<dtype>\S+), (?P<dispatch>[\w-]+)(?:; wrong: (?P<wrong>.+))?"
@@ -71,6 +79,11 @@ class State:
     def families(self) -> str:
         """The kernels without their sizes."""
         return _SIZES.sub("", self.kernels)
+
+    @property
+    def silent(self) -> bool:
+        """Whether it is wrong and nobody is told."""
+        return bool(self.wrong) and not self.loud and self.wrong.isdisjoint(_TOLD)
 
     @property
     def standing(self) -> Standing:
@@ -197,13 +210,12 @@ def shape_token(board: str, hidden: int, intermediate: int, experts: int, topk: 
 def classify(before: Item, now: Item) -> ChangeClass:
     """Return what the change of a call is called that stands as before and says something else.
 
-    A call that was wrong and is wrong in another way, of which nobody is told, got worse.
+    A call that failed for all to see, and is silently wrong now, got worse.
     """
     was, is_ = read_state(before.text), read_state(now.text)
     if replace(was, loud=_unplaced(was.loud)) == replace(is_, loud=_unplaced(is_.loud)):
         return ChangeClass.SAME  # the line that raises is another one
-    silent = is_.wrong - was.wrong if not is_.loud else frozenset()
-    return ChangeClass.REGRESSED if silent else ChangeClass.KERNEL_CHANGED
+    return ChangeClass.REGRESSED if is_.silent and not was.silent else ChangeClass.KERNEL_CHANGED
 
 
 def _unplaced(text: str) -> str:

@@ -52,7 +52,7 @@ _MEANINGS: Final = {
     ChangeClass.FIXED: "was bad, and is good or gone now",
     ChangeClass.NEW: "is known to be there now, and was not",
     ChangeClass.KERNEL_CHANGED: "another kernel, or another choice of kernels; alone no regression",
-    ChangeClass.TUNED_CHANGED: "the tuned row says something else; alone no regression",
+    ChangeClass.TUNED_CHANGED: "a tuned row says something else, or is found otherwise; alone no regression",
     ChangeClass.SAME: "as before",
 }
 _DIRECTIONS: Final = {

@@ -107,6 +107,8 @@ def _classify(
     item = now or before
     assert item is not None  # noqa: S101 -- one of the two is there
     found = TABLE[_standing(before, item.kind), _standing(now, item.kind)]
+    if item.kind is ItemKind.DISPATCH and found is not ChangeClass.SAME:
+        return ChangeClass.TUNED_CHANGED  # what fails because of it is among the calls
     if before is None or now is None:
         return _appeared_or_gone(found, before, now, old, new)
     if found is ChangeClass.SAME and before.text != now.text:

@@ -165,7 +165,8 @@ def _consequences(changes: Sequence[Change], full: bool) -> Iterator[str]:
             names = compress_cells(change.item.key for change in members)
         else:
             names = list(dict.fromkeys(change.group for change in members))
-        yield from wrapped(f"-> {count(len(members), kind)} {found.value}", listed(names))
+        between = "; " if kind is ItemKind.CASE else ", "
+        yield from wrapped(f"-> {count(len(members), kind)} {found.value}", listed(names, between))
 
 
 def compress_cells(cells: Iterable[str]) -> list[str]:
@@ -195,10 +196,10 @@ def count(number: int, kind: ItemKind) -> str:
     return f"{number} {one if number == 1 else several}"
 
 
-def listed(names: Sequence[str]) -> str:
-    """Return names with commas between them: the first few, and how many more there are."""
+def listed(names: Sequence[str], between: str = ", ") -> str:
+    """Return the first few names, and how many more there are."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
+    return between.join(names[:SHOWN]) + more
 
 
 def _joined(values: Sequence[str]) -> str:

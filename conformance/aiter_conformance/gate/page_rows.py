@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from aiter_conformance.gate import calls
 from aiter_conformance.gate.causes import Cause
@@ -22,6 +23,9 @@ from aiter_conformance.gate.page_causes import (
     wrapped,
 )
 from aiter_conformance.gate.report import Report
+
+# Shapes of tuned rows that are shown for each board.
+_SHAPES: Final = 4
 
 
 def cell_rows(causes: Iterable[Cause], report: Report) -> Iterator[str]:
@@ -60,15 +64,16 @@ def tuned_rows(causes: Iterable[Cause], report: Report) -> Iterator[str]:
         if covered is not None:
             yield from wrapped("explained by", covered)
         biggest = sorted(members, key=lambda cause: (-len(cause.changes), cause.group))
-        for cause in biggest[:SHOWN]:
+        shown = _SHAPES if found.direction < 0 else _SHAPES - 1
+        for cause in biggest[:shown]:
             buckets = [change.item.note for change in cause.changes]
             span = buckets[0] if len(buckets) == 1 else f"{len(buckets)} token buckets"
             yield f"      {cause.group.partition(', ')[2]}: {span}"
             if found.direction < 0:
                 seen = textwrap.shorten(row_evidence(cause.changes[0]), WIDTH - 8, placeholder=" ...")
                 yield f"        {seen}"
-        if len(members) > SHOWN:
-            yield f"      ... {len(members) - SHOWN} more shapes: --json has them"
+        if len(members) > shown:
+            yield f"      ... {len(members) - shown} more shapes: --json has them"
         if found.direction < 0 and covered is None:
             yield f"      reproduce: {report.command} --only 'tuned:{board},'"
 

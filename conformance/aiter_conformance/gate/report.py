@@ -16,7 +16,7 @@ from aiter_conformance.gate.cells import compare_cells, not_run
 from aiter_conformance.gate.classes import ChangeClass
 from aiter_conformance.gate.compare import Change, compare_items
 from aiter_conformance.gate.item import Item, ItemKind
-from aiter_conformance.gate.scope import board_filter, model_filter
+from aiter_conformance.gate.scope import board_filter, is_on, model_filter
 from aiter_conformance.gate.side import Side
 from aiter_conformance.ledger import Entry
 
@@ -187,6 +187,9 @@ def compare(
         UsageError: There is no such board or model.
     """
     filters = (board_filter(board), model_filter(model))
+    old, new = (
+        replace(side, records=tuple(r for r in side.records if is_on(board, r.board))) for side in (old, new)
+    )
     matrices = [matrix.build(side.loaded(), side.release.version, subject, ledger) for side in (old, new)]
     items = [[*side.items, *case_items(side.records)] for side in (old, new)]
     changes = compare_items(items[0], items[1], new.release.version, ledger)

@@ -15,6 +15,20 @@ from aiter_conformance.models import load_models, model_calls
 Filter = Callable[[Change], bool]
 
 
+def is_on(board: str | None, seen: str) -> bool:
+    """Return whether an observation of a board, or of a whole arch, counts where one board is looked at.
+
+    Args:
+        board: ``arch`` or ``arch:CUs``; None for every board.
+        seen: The board or arch of the observation.
+    """
+    if board is None:
+        return True
+    arch, _, units = board.partition(":")
+    of_arch, _, of_units = seen.partition(":")
+    return arch == of_arch and (not units or not of_units or units == of_units)
+
+
 def board_filter(board: str | None) -> Filter:
     """Return what says of a change whether it is about a board; what is about none is about each.
 
@@ -39,8 +53,7 @@ def board_filter(board: str | None) -> Filter:
         if item.kind is ItemKind.CELL:
             return item.key.startswith(f"{arch}/")
         if item.kind in (ItemKind.CASE, ItemKind.MODEL, ItemKind.DISPATCH):
-            seen = _board(item)
-            return seen in (arch, board) or (not units and seen.startswith(f"{arch}:"))
+            return is_on(board, _board(item))
         if item.kind is ItemKind.TUNED:
             return item.group.startswith(tuned)
         if item.kind is ItemKind.ARCH:

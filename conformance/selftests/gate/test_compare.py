@@ -10,7 +10,7 @@ import pytest
 
 from aiter_conformance.axes import Cell
 from aiter_conformance.errors import UsageError
-from aiter_conformance.evidence import Evidence, Level
+from aiter_conformance.evidence import Evidence, Finding, Level
 from aiter_conformance.gate import formats, page
 from aiter_conformance.gate.classes import FAILING, ChangeClass
 from aiter_conformance.gate.report import Report, compare
@@ -93,6 +93,35 @@ class TestTrace:
         (cause,) = sides(new, old).causes
         assert (cause.id, cause.change) == ("case:no longer wrong-activation", "fixed")
 
+    @pytest.mark.parametrize(
+        ("before", "now", "found"),
+        [
+            ("refused: ValueError", "asm in bf16, default; wrong: wrong-activation", "regressed"),
+            (
+                "asm in bf16, default; wrong: no-kernel",
+                "asm in bf16, default; wrong: wrong-dtype",
+                "regressed",
+            ),
+            ("refused: ValueError", "asm in bf16, default; wrong: no-kernel", "kernel-changed"),
+            ("refused: ValueError", "asm in bf16, default; wrong: no-kernel, wrong-dtype", "kernel-changed"),
+            (
+                "asm in bf16, default; wrong: wrong-dtype",
+                "asm in bf16, default; wrong: wrong-activation",
+                "kernel-changed",
+            ),
+            (
+                "asm in bf16, default; wrong: wrong-dtype",
+                "died: killed; wrong: dispatch-died",
+                "kernel-changed",
+            ),
+        ],
+    )
+    def test_who_is_told(self, good_side: Side, sides: Gate, before: str, now: str, found: str) -> None:
+        """What failed for all to see and is silently wrong now got worse; other moves of failures did not."""
+        failed = Outcome(Kind.FAIL, Reason.WRONG_DTYPE, "It does not.")
+        old, new = (traced(good_side, replace(failed, details=kernels(M16=text))) for text in (before, now))
+        assert [cause.change.value for cause in sides(old, new).causes] == [found]
+
     def test_wrong_in_another_way(self, good_side: Side, sides: Gate) -> None:
         """A call that raised and is quietly wrong now got worse; one that raises instead merely moved."""
         failed = Outcome(Kind.FAIL, Reason.DISPATCH_RAISES, "It raises.")
@@ -142,6 +171,41 @@ class TestTrace:
         report = sides(traced(good_side, Outcome(Kind.PASS)), traced(good_side, broken))
         assert report.exit_code == 3
         assert report.not_run == ("trace on gfx942:304: the release cannot be imported",)
+
+    def test_a_trace_that_could_not_run_on_another_board(self, good_side: Side, subject: Any) -> None:
+        """Where one board is looked at, only what could not run there counts."""
+        broken = traced(good_side, Outcome(Kind.NOT_RUN, Reason.INFRASTRUCTURE, "no import"))
+        name = f"{subject.name}@{subject.version}"
+        codes = [
+            compare(
+                broken, broken, labels=("a", "b"), subject=name, ledger=(), fail_on=FAILING, board=board
+            ).exit_code
+            for board in ("gfx942:304", "gfx942", "gfx942:80", "gfx950")
+        ]
+        assert codes == [3, 3, 0, 0]
+
+    def test_what_a_trace_finds_besides(self, good_side: Side) -> None:
+        """A lookup that never matches is named under the anchor that says so, and does not fail by itself."""
+        record = Evidence(
+            Level.TRACE,
+            "gfx942:304",
+            None,
+            good_side.release,
+            "2026-01-01",
+            "0",
+            {},
+            {CELL: Outcome(Kind.PASS)},
+            (Finding("tuned-lookup-never-matches", "gfx942:304", "It never does."),),
+        )
+        new = good_side.with_records([record])
+        old = good_side.with_records([replace(record, findings=())])
+        report = compare(old, new, labels=("a", "b"), subject="impl@0.1.0", ledger=(), fail_on=FAILING)
+        (cause,) = report.causes
+        assert (cause.id, cause.change.value, report.exit_code) == (
+            "dispatch:tuned-lookup-never-matches on gfx942:304",
+            "tuned-changed",
+            0,
+        )
 
     def test_evidence_that_only_one_side_has(self, good_side: Side, sides: Gate) -> None:
         """Hardware evidence of the old release alone is knowledge that the new one has not."""
