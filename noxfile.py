@@ -164,6 +164,6 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure what the design promises, and print a table beside the promises."""
-    install(session, extras="cpu", groups=("test",))
+    """Measure what the design promises; ``-- --git GITDIR`` measures the gate too."""
+    install(session, extras="cpu,isa,trace", groups=("test",))
     session.run("python", "-m", "aiter_conformance.bench", str(download_aiter(session)), *session.posargs)
