@@ -189,7 +189,7 @@ def reduced(cell: Cell, call: Call, plan: Plan) -> tuple[Problem, ...]:
     ranks = 2 if call.mask else 1
     case = Case(
         cell,
-        experts=2 * call.topk if call.mask else call.topk + 1,
+        experts=2 * (call.topk + 1) if call.mask else call.topk + 3,
         topk=call.topk,
         hidden=_DEPTH + call.hidden % _DEPTH_STEP,
         intermediate=min(call.intermediate, 2 * width),

@@ -217,7 +217,7 @@ class TestReduced:
         plan: Plan = make_plan(launches(SYMBOLS[BLOCK]), emulator)
         found = level.reduced(BLOCK, replace(call, hidden=2816, intermediate=2048), plan)
         assert [str(one.case).partition("@")[2] for one in found] == [
-            "E16-k8-K1280-N512-M69-tp1-ep2-hp0-ip0-s0"
+            "E18-k8-K1280-N512-M69-tp1-ep2-hp0-ip0-s0"
         ] * 2
         assert [one.rank for one in found] == [0, 1]
 
