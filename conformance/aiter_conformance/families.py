@@ -22,6 +22,8 @@ class Family:
         needs: Files that must be in the release besides.
         complete: Whether shipped machine code is all that a call needs; false where it works only together
             with something that is built on first use.
+        traced_only: Whether only a trace can say that it serves a call: it does so for some sizes, or in some
+            releases. Levels that look at a whole cell, or at no release, leave it out.
         generator: Program of the release whose option ``--activation`` lists what it takes, or None.
         archs: Archs it can serve.
         schemes: Schemes it can serve.
@@ -41,10 +43,15 @@ class Family:
     manifest: str | None = None
     needs: tuple[str, ...] = ()
     complete: bool = True
+    traced_only: bool = False
     generator: str | None = None
 
     def serves(self, cell: Cell) -> bool:
-        """Return whether the family can serve a cell, in a release that has all that it needs."""
+        """Return whether the family can serve a cell whole, in any release that has all that it needs."""
+        return not self.traced_only and self.may_launch(cell)
+
+    def may_launch(self, cell: Cell) -> bool:
+        """Return whether some release does right to launch the family for some call of a cell."""
         return (
             cell.arch in self.archs
             and cell.scheme in self.schemes

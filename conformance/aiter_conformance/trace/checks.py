@@ -9,7 +9,7 @@ from typing import Final
 from aiter_conformance.axes import Cell
 from aiter_conformance.contract import ACCEPTED_ACTIVATIONS
 from aiter_conformance.expected_call import CallInput, expected_gate_mode
-from aiter_conformance.families import load_families
+from aiter_conformance.families import launch_kind, load_families
 from aiter_conformance.trace.call import DIRECT_SCHEMES, Call
 from aiter_conformance.trace.findings import Code, Finding
 from aiter_conformance.trace.record import Launch, Role, Status, Trace
@@ -63,7 +63,11 @@ def check_trace(trace: Trace, arch: str) -> tuple[Finding, ...]:
         return ()
     if trace.status is not Status.LAUNCHED:
         return (_ended_badly(trace),)
-    return tuple(finding for check in _CHECKS for finding in check(trace, arch))
+    found = [finding for check in _CHECKS for finding in check(trace, arch)]
+    if not any(finding.fails for finding in found):
+        # A family that cannot do the call was found above, by what it cannot do.
+        found += _family_is_specified(trace, arch)
+    return tuple(found)
 
 
 def _found(trace: Trace, code: Code, cause: str, message: str | None = None) -> Finding:
@@ -269,17 +273,11 @@ def _family_is_specified(trace: Trace, arch: str) -> Iterator[Finding]:
     if call.entry != "leaf" or call.scheme in DIRECT_SCHEMES:
         return
     cell = Cell(arch, call.scheme, call.activation, call.router)
-    served = {_kind(family.name) for family in load_families() if family.serves(cell)}
+    served = {launch_kind(family.name) for family in load_families() if family.may_launch(cell)}
     launched = {launch.family for launch in trace.products if launch.role is not Role.STAGE2}
     for family in sorted(launched - served):
         cause = f"families.toml knows no {family} kernel for {cell.scheme} {cell.activation}/{cell.router}"
         yield _found(trace, Code.FAMILY_UNKNOWN, f"{cause} on {arch}")
-
-
-def _kind(name: str) -> str:
-    """Return the kind of kernel of a family of ``families.toml``, as a launch names it."""
-    kinds = {"asm-1stage": "asm-1stage", "asm-stage1": "asm-stage1", "ck-": "ck", "cktile": "ck-tile"}
-    return next((kind for prefix, kind in kinds.items() if name.startswith(prefix)), name)
 
 
 _CHECKS: Final[tuple[Check, ...]] = (
@@ -296,5 +294,4 @@ _CHECKS: Final[tuple[Check, ...]] = (
     _splits_leave_two_tiles,
     _offsets_fit,
     _lookups_can_match,
-    _family_is_specified,
 )

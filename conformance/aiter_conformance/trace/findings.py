@@ -57,6 +57,7 @@ _CONSEQUENCE_OF: Final[dict[Code, tuple[Code, ...]]] = {
     Code.NO_KERNEL: (Code.TUNED_FOR_OTHER,),
     Code.RAISED: (Code.WRONG_FP8,),
     Code.WRONG_DTYPE: (Code.WRONG_FP8,),
+    Code.FAMILY_UNKNOWN: (Code.TUNED_FOR_OTHER,),
     Code.BUCKET_DIFFERS: (Code.TUNED_FOR_OTHER, Code.RAISED, Code.NO_KERNEL),
 }
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from aiter_conformance.release.kernel_names import read_kernel_name
 from aiter_conformance.trace.asm import AsmCall, AsmKernels
+from aiter_conformance.trace.ck_tile import CkTileKernels
 from aiter_conformance.trace.record import Launch, Role
 
 _SHORT: Final = {
@@ -57,14 +58,20 @@ class LaunchReader:
 
     Args:
         kernels: Its assembly kernels.
+        ck_tile: Its CK-Tile kernels.
         activations: Name of the member of ``ActivationType`` by value.
         quant_types: Name of the member of ``QuantType`` by value.
     """
 
     def __init__(
-        self, kernels: AsmKernels, activations: Mapping[int, str], quant_types: Mapping[int, str]
+        self,
+        kernels: AsmKernels,
+        ck_tile: CkTileKernels,
+        activations: Mapping[int, str],
+        quant_types: Mapping[int, str],
     ) -> None:
         self._kernels = kernels
+        self._ck_tile_kernels = ck_tile
         self._activations = activations
         self._quant_types = quant_types
         self._operators: dict[str, Callable[[str, Arguments, Mapping[str, Any]], Launch]] = {
@@ -89,6 +96,10 @@ class LaunchReader:
             if "workspace_size" in name:
                 return None
             return self._other("helper", name, arguments)
+        if event["event"] == "torch":
+            return Launch(
+                role=Role.ACTIVATION, family="torch", operator=event["name"], activation=event["name"]
+            )
         if event["event"] in ("flydsl", "triton", "iris"):
             parameters = event["parameters"]
             if _STAGE.search(event["name"]) and parameters:
@@ -152,25 +163,29 @@ class LaunchReader:
 
     def _ck_tile(self, name: str, arguments: Arguments, _: Mapping[str, Any]) -> Launch:
         first = name.endswith("1")
+        activation, weights = self._activation(arguments.get("activation")), _short(arguments["WQ"])
+        named = arguments.get("kernel_name") or ""
+        split_k = max(1, int(arguments.get("split_k") or 1))
         return Launch(
             role=Role.STAGE1 if first else Role.STAGE2,
             family="ck-tile",
             operator=name,
-            name=arguments.get("kernel_name") or "",
-            activation=self._activation(arguments.get("activation")) if first else None,
+            name=named,
+            activation=activation if first and split_k == 1 else None,
             a=_short(arguments["XQ"]),
-            w=_short(arguments["WQ"]),
+            w=weights,
             out=_short(arguments["Y"]),
             quant="per_1x32",
-            router_weight=arguments.get("topk_weight") is not None,
+            router_weight=not first,
             block_m=_integer(arguments.get("block_m")),
-            split_k=max(1, int(arguments.get("split_k") or 1)),
+            split_k=split_k,
             n_pad=_integer(arguments.get("n_padded_zeros")),
             k_pad=_integer(arguments.get("k_padded_zeros")),
             bias=arguments.get("exp_bias") is not None,
             depth=_depth(arguments["WQ"]),
             largest=_largest(arguments),
             weights=_expert(arguments),
+            problem=None if named else self._ck_tile_kernels.problem(activation, weights),
         )
 
     def _asm_stage1(self, name: str, arguments: Arguments, _: Mapping[str, Any]) -> Launch:

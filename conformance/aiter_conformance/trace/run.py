@@ -12,6 +12,7 @@ from aiter_conformance.release.inventory import Inventory, take_inventory
 from aiter_conformance.trace.asm import AsmKernels
 from aiter_conformance.trace.board import Board
 from aiter_conformance.trace.call import Call
+from aiter_conformance.trace.ck_tile import read_ck_tile
 from aiter_conformance.trace.launches import LaunchReader
 from aiter_conformance.trace.reading import read_trace
 from aiter_conformance.trace.record import Trace
@@ -79,8 +80,13 @@ def launch_reader(release: Release, board: Board, inventory: Inventory) -> Launc
         inventory: What the release ships.
     """
     api = read_api(release)
-    kernels = AsmKernels(inventory, board.arch, board.compute_units)
-    return LaunchReader(kernels, _names(api.activation_type), _names(api.quant_type))
+    activations = _names(api.activation_type)
+    return LaunchReader(
+        AsmKernels(inventory, board.arch, board.compute_units),
+        read_ck_tile(release, activations),
+        activations,
+        _names(api.quant_type),
+    )
 
 
 def _names(enum: EnumFact | None) -> dict[int, str]:

@@ -126,6 +126,13 @@ FAULTS: Final = (
         STAGE1.replace("activation.value", "ActivationType.Gelu.value"),
         (call("bf16", tokens=1),),
     ),
+    Fault(  # an activation that is left to torch
+        Code.WRONG_ACTIVATION,
+        MOE,
+        "    inner = out.new_empty((M, topk, inter_dim), dtype=states.dtype)\n",
+        "    inner = torch.nn.functional.gelu(inner)\n",
+        (call("bf16", tokens=1),),
+    ),
     Fault(Code.WRONG_DTYPE, MOE, "    if quant_type != QuantType.No:\n", "    if False:\n", (CHANNEL,)),
     Fault(Code.WRONG_QUANT, MOE, STAGE1, STAGE1.replace("quant_type.value", "1"), (BLOCK,)),
     Fault(Code.WRONG_LAYOUT, MOE, '"silu", gate_mode,', '"silu", "separated",', (MXFP4,)),
@@ -135,6 +142,13 @@ FAULTS: Final = (
         "on_input = topk_weight if doweight_stage1 else None\n",
         "on_input = topk_weight\n",
         (call("bf16", tokens=1),),
+    ),
+    Fault(  # CK-Tile, whose stage 1 cannot
+        Code.WRONG_ROUTER,
+        MOE,
+        'get_gfx() == "gfx950" and',
+        "False and",
+        (call("mxfp4-w4a4", entry="fused_moe", router="in", topk=1),),
     ),
     Fault(Code.BIAS_DROPPED, MOE, "on_input, bias1,", "on_input, None,", (GPT_OSS,)),
     Fault(Code.MASK_DROPPED, MOE, "chosen.block_m, expert_mask)", "chosen.block_m, None)", (MASKED,)),
@@ -192,7 +206,8 @@ FAULTS: Final = (
         MOE,
         "    if chosen.run_1stage:\n",
         "    if states is hidden_states:\n"
-        "        moe.cktile_moe_gemm1(states, w1, out, 0, 0, None, None, 0, 16, 1)\n"
+        "        moe_gemm.compile_moe_gemm1(32, 128, 256, 'bf16', 'bf16', 'silu', gate_mode, 0, 0, False,\n"
+        "                                   model_dim)(states, w1, out)\n"
         "    if chosen.run_1stage:\n",
         (BF16,),
     ),
@@ -237,7 +252,6 @@ class TestCheckRun:
 # What is found beside a code, being the same thing seen from another side.
 _COMES_WITH: Final = {
     Code.WRONG_DTYPE: {Code.NO_KERNEL},  # no manifest is for bf16 activations
-    Code.FAMILY_UNKNOWN: {Code.WRONG_QUANT},  # the kernel that is launched besides
     Code.WRONG_FP8: {Code.NO_KERNEL},
     Code.TUNED_FOR_OTHER: {Code.WRONG_ACTIVATION},
 }

@@ -95,7 +95,18 @@ def _is_like(first: Any, others: tuple[Any, ...]) -> bool:
     )
 
 
-def _install_tensors() -> None:
+def telling(function: Callable[..., Any], name: str, told: Callable[[str], None]) -> Callable[..., Any]:
+    """Return a function that says its name each time that it is called."""
+
+    @functools.wraps(function)
+    def made(*args: Any, **kwargs: Any) -> Any:
+        told(name)
+        return function(*args, **kwargs)
+
+    return made
+
+
+def _install_tensors(told: Callable[[str], None]) -> None:
     for name in _FACTORIES:
         setattr(torch, name, on_meta(getattr(torch, name)))
     for name in _METHODS:
@@ -107,11 +118,28 @@ def _install_tensors() -> None:
     for name in ("masked_fill", "mul", "__mul__"):
         setattr(torch.Tensor, name, like(getattr(torch.Tensor, name)))
     for name in ("silu", "gelu"):
-        setattr(torch.nn.functional, name, like(getattr(torch.nn.functional, name)))
+        quick = like(getattr(torch.nn.functional, name))
+        setattr(torch.nn.functional, name, telling(quick, name, told))
 
 
-def install(arch: str, compute_units: int, lds: int, wave: int, capability: tuple[int, int]) -> None:
-    """Fake the runtime in torch, for the rest of the process."""
+def install(
+    arch: str,
+    compute_units: int,
+    lds: int,
+    wave: int,
+    capability: tuple[int, int],
+    told: Callable[[str], None],
+) -> None:
+    """Fake the runtime in torch, for the rest of the process.
+
+    Args:
+        arch: Name of the arch.
+        compute_units: Compute units of the board.
+        lds: Bytes of local memory of a work-group.
+        wave: Lanes of a wave.
+        capability: What torch reports as compute capability.
+        told: Told of each activation function of torch that is called.
+    """
     properties = types.SimpleNamespace(
         name=f"AMD {arch}",
         gcnArchName=f"{arch}:sramecc+:xnack-",
@@ -143,4 +171,4 @@ def install(arch: str, compute_units: int, lds: int, wave: int, capability: tupl
     for name, fake in fakes.items():
         setattr(torch.cuda, name, fake)
     torch.version.hip = _ROCM_VERSION
-    _install_tensors()
+    _install_tensors(told)

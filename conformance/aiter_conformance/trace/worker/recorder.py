@@ -51,6 +51,10 @@ class Recorder:
         }
         self.events.append(event)
 
+    def torch_activation(self, name: str) -> None:
+        """Record an activation that the release leaves to torch: a kernel of torch's own."""
+        self.events.append({"event": "torch", "name": name})
+
     def lookup(self, event: dict[str, Any]) -> None:
         """Record a look into the tuned table, or what the dispatcher made of it."""
         self.events.append(event)

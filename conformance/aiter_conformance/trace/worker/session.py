@@ -58,6 +58,7 @@ class Session:
             start["lds"],
             start["wave"],
             (start["capability"][0], start["capability"][1]),
+            self._recorder.torch_activation,
         )
         began = time.monotonic()
         modules = self._import(start)
