@@ -171,6 +171,17 @@ class TestLedger:
         assert result.code == 1
         assert {fault["kind"] for fault in json.loads(result.out)["faults"]} == {"unmatched"}
 
+    def test_what_is_wrong_comes_with_advice(self, run: Run, wheel: Path, checkout: Path) -> None:
+        """A fault says what to do; entries about releases that nobody looked at are named, and no faults."""
+        run(*PUBLISH, wheel, "--root", checkout)
+        lines = run("ledger", "check", "--root", checkout).out.splitlines()
+        faulty = {line.split(":")[0].strip() for line in lines if ": unmatched: " in line}
+        advised = {line.split(":")[0].strip() for line in lines if line.endswith("mend what it matches.")}
+        assert faulty == advised != set()
+        (unseen,) = [line for line in lines if line.startswith("NOT LOOKED AT")]
+        assert "tuned-keys-twice" in unseen
+        assert "tuned-keys-twice" not in faulty
+
 
 class TestMatrixBuildAndShow:
     """``matrix build`` and ``matrix show``."""
