@@ -24,6 +24,10 @@ FUSION: Final = {"VLLM_ROCM_USE_AITER_FUSION_SHARED_EXPERTS": "1"}
 Pair = tuple[torch.Tensor, torch.Tensor]
 
 
+class NotRun(Exception):  # noqa: N818 -- no error: it says why there is nothing to look at
+    """A check cannot be run on a call; the message says why."""
+
+
 def default_device() -> torch.device:
     """Return the GPU that torch sees (CUDA or ROCm, which torch calls cuda too), or the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -152,7 +156,7 @@ class DeviceCall:
             TOPK_GROUPS,
             "softmax",
             SCALE,
-            None,
+            self.buffers.get("correction_bias"),
             shared,
         )
         pair: Pair = api.inject_shared_expert_weights(*routed, case.topk, shared, self.buffers["gates"])

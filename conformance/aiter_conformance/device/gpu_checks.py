@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -40,7 +41,9 @@ def _delay() -> None:
 @contextmanager
 def _refusing_to_wait() -> Iterator[None]:
     before = _cuda.get_sync_debug_mode()
-    _cuda.set_sync_debug_mode("error")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the mode is a prototype
+        _cuda.set_sync_debug_mode("error")
     try:
         yield
     finally:

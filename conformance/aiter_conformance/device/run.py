@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from aiter_conformance.device.call import DeviceCall, opened
+from aiter_conformance.device.call import DeviceCall, NotRun, opened
 from aiter_conformance.device.checks import CALLS, Check, make_checks
 from aiter_conformance.device.faulty import FAULTS
 from aiter_conformance.device.variants import Variant, load_variants
@@ -94,6 +94,8 @@ def perform(
             if plant is not None:
                 plant(call)
             found = check.run(call)
+    except NotRun as reason:
+        return Kind.NOT_RUN, str(reason)
     except (HarnessError, torch.OutOfMemoryError):
         raise
     except Exception as error:

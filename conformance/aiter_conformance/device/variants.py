@@ -28,6 +28,7 @@ SHARED_SCORE: Final = 1.0
 SPARE_ROWS: Final = 5
 
 _TOKENS: Final = 17
+_MARGIN: Final = 1e-5  # between scores of a token: float32 then decides as float64 does
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class Variant:
         wide_ids: Whether ids come as int64, which the leaf has to cast.
         routed: Whether ids and weights come out of ``rocm_aiter_grouped_topk`` and
             ``inject_shared_expert_weights``, through the buffers that all layers share.
+        corrected: Whether the routing has a correction bias, so that AITER's other operator does it.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Variant:
     counted: bool = False
     wide_ids: bool = False
     routed: bool = False
+    corrected: bool = False
 
     @property
     def leaf(self) -> str:
@@ -86,7 +89,7 @@ class Values:
 
     Attributes:
         tensors: ``hidden_states``, ``topk_weights`` and ``topk_ids``; of counted variants
-            ``num_local_tokens``; of routed ones ``logits`` and ``gates`` too.
+            ``num_local_tokens``; of routed ones ``logits``, ``gates`` and ``correction_bias`` too.
         expected: What the oracle says of the valid rows and live columns.
     """
 
@@ -135,18 +138,27 @@ def _route(variant: Variant, seed: int) -> dict[str, torch.Tensor]:
     # Well apart, so that float32 decides as float64 does.
     logits = random.permuted(np.tile(np.linspace(-2.0, 2.0, experts), (tokens, 1)), axis=1)
     gates = random.integers(1, 64, (tokens, problem.features.shared_experts)) / 64
+    # The weights of the chosen must not have the bias in them, the choice must: it turns some of them over.
+    bias = (
+        random.permutation(np.linspace(-0.3, 0.3, experts)).astype(np.float32) if variant.corrected else None
+    )
     routed = grouped_topk(
         logits.astype(np.float32).astype(np.float64),
         problem.case.topk,
         renormalize=True,
         groups=GROUPS,
         topk_groups=TOPK_GROUPS,
-        scoring="softmax",
+        scoring="softmax" if bias is None else "sigmoid",
         scale=SCALE,
+        bias=None if bias is None else bias.astype(np.float64),
     )
+    if routed.margin < _MARGIN:
+        msg = f"decisions must be at least {_MARGIN:g} apart (got {routed.margin:g}, seed {seed})"
+        raise ValueError(msg)
     sentinel = np.full((tokens, int(buffers.is_EP)), SHARED_SCORE)
     ids = np.concatenate([routed.ids, np.asarray(buffers.shared_ids())[:tokens]], axis=1)
-    return {
+    correction = {} if bias is None else {"correction_bias": torch.from_numpy(bias)}
+    return correction | {
         "logits": torch.from_numpy(logits.astype(np.float32)),
         "gates": torch.from_numpy(gates.astype(np.float32)),
         "topk_ids": torch.from_numpy(ids.astype(np.int32)),
@@ -159,7 +171,8 @@ def _route(variant: Variant, seed: int) -> dict[str, torch.Tensor]:
 def _variant(
     name: str, cell: str, features: Features | None = None, rank: int = 0, **numbers: Any
 ) -> Variant:
-    switches = {key: numbers.pop(key) for key in ("counted", "wide_ids", "routed") if key in numbers}
+    names = ("counted", "wide_ids", "routed", "corrected")
+    switches = {key: numbers.pop(key) for key in names if key in numbers}
     found = load_axes().parse_cell(cell)
     sizes = {"experts": 5, "topk": 1 if found.router == "in" else 2, "tokens": _TOKENS} | numbers
     return Variant(name, Problem(Case(found, **sizes), features or Features(), rank), **switches)
@@ -177,7 +190,15 @@ def load_variants() -> tuple[Variant, ...]:
         _variant("bf16-on-input", "gfx950/bf16/silu/in"),
         _variant("bf16-shared-experts", "gfx950/bf16/silu/out", shared, **routed),
         _variant("fp8-block", "gfx942/fp8-block/silu/out"),
-        _variant("fp8-block-shared-experts-ep", "gfx950/fp8-block/silu/out", shared, 1, ep=2, **routed),
+        _variant(
+            "fp8-block-shared-experts-ep",
+            "gfx950/fp8-block/silu/out",
+            shared,
+            1,
+            ep=2,
+            corrected=True,
+            **routed,
+        ),
         _variant("fp8-tensor-static", "gfx942/fp8-tensor-static/silu/out"),
         _variant("fp8-tensor-dynamic", "gfx950/fp8-tensor-dynamic/gelu/out"),
         _variant("fp8-channel", "gfx950/fp8-channel/silu/out"),

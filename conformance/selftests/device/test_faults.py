@@ -20,6 +20,8 @@ CAUGHT = [(fault, name) for fault in FAULTS.values() for name in fault.caught_by
 class TestFaults:
     """`aiter_conformance.device.faulty`."""
 
+    @pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")  # which is one of the faults
+    @pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")
     @pytest.mark.parametrize(("fault", "name"), CAUGHT, ids=[f"{f.name}: {n}" for f, n in CAUGHT])
     def test_is_caught(self, fault: Fault, name: str) -> None:
         """The check fails with the fault, and passes on the same call without it."""
