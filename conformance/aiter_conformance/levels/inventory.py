@@ -64,9 +64,9 @@ def read_contents(release: Release, progress: Progress | None = None) -> Content
     }
     inventory = take_inventory(release, progress)
     return Contents(
-        facts=read_facts(release),
+        facts=read_facts(release, sources=sources),
         inventory=inventory,
-        tuned=read_tuned(release, inventory),
+        tuned=read_tuned(release, inventory, sources=sources),
         paths=frozenset(release.files.paths),
         generator_activations=activations,
     )

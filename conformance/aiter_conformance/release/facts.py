@@ -81,17 +81,20 @@ class ReleaseFacts:
             yield "built for", ", ".join(self.build_archs)
 
 
-def read_facts(release: Release, archs: Sequence[str] | None = None) -> ReleaseFacts:
+def read_facts(
+    release: Release, archs: Sequence[str] | None = None, *, sources: Sources | None = None
+) -> ReleaseFacts:
     """Read every fact of *release*.
 
     Args:
         release: An open release.
         archs: The archs that branches are decided for; by default those of the matrix.
+        sources: Its sources, if some were parsed already.
 
     Raises:
         InfrastructureError: A file of the artefact cannot be read at all, as in a damaged archive.
     """
-    sources = Sources(release.files)
+    sources = sources or Sources(release.files)
     api = read_api(release, sources)
     anchors = read_anchors(sources)
     imports = read_imports(sources, tuple(load_axes().archs) if archs is None else archs)

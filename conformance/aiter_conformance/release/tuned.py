@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from aiter_conformance.release.artefact import Release
 from aiter_conformance.release.findings import Finding
 from aiter_conformance.release.inventory import Inventory, take_inventory
+from aiter_conformance.release.pysource import Sources
 from aiter_conformance.release.tuned_checks import TunedChecks
 from aiter_conformance.release.tuned_rows import TunedRow, parse_tuned, short_dtype
 
@@ -80,18 +81,21 @@ class TunedTables:
         return tuple(Coverage(*group, tuple(sorted(tokens[group]))) for group in sorted(tokens))
 
 
-def read_tuned(release: Release, inventory: Inventory | None = None) -> TunedTables:
+def read_tuned(
+    release: Release, inventory: Inventory | None = None, *, sources: Sources | None = None
+) -> TunedTables:
     """Read and check every tuned table of *release*.
 
     Args:
         release: An open release.
         inventory: Its inventory, if it was taken already: asm kernels must be in it.
+        sources: Its sources, if some were parsed already.
 
     Raises:
         InfrastructureError: A file of the artefact cannot be read at all, as in a damaged archive.
     """
     paths = tuple(path for path in release.files.paths if TABLE_PATH.fullmatch(path))
-    checks = TunedChecks(release, inventory or take_inventory(release))
+    checks = TunedChecks(release, inventory or take_inventory(release), sources or Sources(release.files))
     rows: list[TunedRow] = []
     findings: list[Finding] = []
     for path, content in release.files.read_many(paths):

@@ -18,8 +18,7 @@ from aiter_conformance.release.tuned_rows import TRUE, TunedKey, TunedRow, short
 class TunedChecks:
     """What the rows of one release are held against."""
 
-    def __init__(self, release: Release, inventory: Inventory) -> None:
-        sources = Sources(release.files)
+    def __init__(self, release: Release, inventory: Inventory, sources: Sources) -> None:
         known = read_api(release, sources).archs or ()
         self._archs = {arch.name: arch for arch in load_axes().archs.values()}
         self._boards: dict[int, list[str]] = {}
