@@ -14,7 +14,7 @@ from aiter_conformance.cli.matrix import root_option, subject_option
 from aiter_conformance.cli.output import progress
 from aiter_conformance.errors import InfrastructureError
 from aiter_conformance.evidence import Level
-from aiter_conformance.gate import formats, page
+from aiter_conformance.gate import formats, page, stubs
 from aiter_conformance.gate.classes import FAILING, ChangeClass
 from aiter_conformance.gate.pair import observe_pair
 from aiter_conformance.gate.report import Report, compare
@@ -180,7 +180,7 @@ def _rendered(report: Report, form: str | None, *, full: bool) -> str:
         "markdown": formats.to_markdown,
         "summary": formats.to_summary,
         "junit": formats.to_junit,
-        "ledger": formats.propose_ledger,
+        "ledger": stubs.propose_ledger,
         "json": _as_json,
     }
     return page.render(report, full=full) if form is None else forms[form](report)

@@ -207,6 +207,12 @@ def shape_token(board: str, hidden: int, intermediate: int, experts: int, topk: 
     return f"tuned {board} H{hidden} I{intermediate} E{experts} k{topk}"
 
 
+def new_codes(before: Item | None, now: Item | None) -> list[str]:
+    """Return the codes of what is wrong with a call now and was not before, sorted."""
+    was, is_ = (State() if item is None else read_state(item.text) for item in (before, now))
+    return sorted(is_.wrong - was.wrong)
+
+
 def classify(before: Item, now: Item) -> ChangeClass:
     """Return what the change of a call is called that stands as before and says something else.
 

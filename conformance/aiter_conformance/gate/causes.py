@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from aiter_conformance.gate import calls
+from aiter_conformance.gate.calls import CALLS
 from aiter_conformance.gate.classes import ChangeClass
 from aiter_conformance.gate.compare import Change
 from aiter_conformance.gate.item import ItemKind
+from aiter_conformance.trace.findings import FAILING
+
+# Reason codes that a trace gives.
+_DISPATCH: Final = frozenset(code.value for code in FAILING)
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,7 @@ def find_causes(changes: Sequence[Change]) -> tuple[Cause, ...]:
     grouped: dict[tuple[ChangeClass, ItemKind, str, str | None], tuple[list[Change], list[Change]]] = {}
     for change in moved:
         root = _root(change, by_token)
-        key = (root.change, root.item.kind, root.group, root.covered)
+        key = (root.change, *_name(root), root.covered)
         roots, consequences = grouped.setdefault(key, ([], []))
         (roots if root is change else consequences).append(change)
     causes = [
@@ -68,6 +75,19 @@ def find_causes(changes: Sequence[Change]) -> tuple[Cause, ...]:
     ]
     weight = list(ChangeClass).index
     return tuple(sorted(causes, key=lambda cause: (weight(cause.change), cause.kind.rank, cause.group)))
+
+
+def _name(root: Change) -> tuple[ItemKind, str]:
+    """Return the kind and the group that a cause goes by.
+
+    Cells, inputs and models that go wrong in the same way, with nothing below them that changed, are one
+    cause: something in the code that chooses and calls kernels.
+    """
+    if root.change is ChangeClass.REGRESSED and root.item.kind in (ItemKind.CELL, *CALLS):
+        code = root.reason or next(iter(calls.new_codes(root.before, root.now)), None)
+        if code is not None:
+            return (ItemKind.DISPATCH if code in _DISPATCH else ItemKind.CELL), code
+    return root.item.kind, root.group
 
 
 def _root(change: Change, by_token: dict[str, list[Change]]) -> Change:

@@ -1,23 +1,18 @@
-"""The gate's report for other readers: a pull request, a CI summary, JUnit, and stubs for the ledger."""
+"""The gate's report for other readers: a pull request, a summary in CI, JUnit."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from aiter_conformance.gate.calls import CALLS, cell_of
+from aiter_conformance.gate.calls import CALLS
 from aiter_conformance.gate.causes import Cause
-from aiter_conformance.gate.classes import ChangeClass
-from aiter_conformance.gate.compare import Change
 from aiter_conformance.gate.item import Item, ItemKind
 from aiter_conformance.gate.page import decision, render
 from aiter_conformance.gate.page_causes import compress_cells
 from aiter_conformance.gate.report import Report
-from aiter_conformance.ledger import CHANGES, without_line
 from aiter_conformance.publish.markdown import table
 
 # Rows of a Markdown table before it ends with how many more there are.
@@ -142,83 +137,3 @@ def _cases(report: Report) -> Iterator[ET.Element]:
 
 def _plain(text: str) -> str:
     return _UNFIT_FOR_XML.sub("?", text)
-
-
-def propose_ledger(report: Report) -> str:
-    """Return stubs of ledger entries for what fails, for a human to complete.
-
-    The fields that only a human can fill are empty, so that the ledger refuses a stub that nobody completed.
-    What no entry can explain is said in a comment.
-    """
-    lines = [f"# Stubs for what fails from {report.old.version} to {report.new.version}."]
-    for cause in report.failing:
-        stubs = [*_stubs(cause, report.new.version)]
-        lines += ["", f"# {cause.change.value} {cause.id}"]
-        lines += stubs or ["# No entry can explain this: it has neither a finding nor a reason code."]
-    return "\n".join(lines) + "\n"
-
-
-def _stubs(cause: Cause, version: str) -> Iterator[str]:
-    if cause.change.value in CHANGES:
-        if cause.kind is ItemKind.CELL:
-            cells = _array(change.item.key for change in cause.changes)
-            yield from _stub(cause, version, cause.change.value, f"cells = {cells}")
-            return
-        places = {without_line((c.before or c.item).where) or (c.before or c.item).id for c in cause.changes}
-        yield from _stub(cause, version, cause.change.value, f"paths = {_array(places)}")
-        yield f"about = {_string(cause.id)}"
-        return
-    if cause.kind in CALLS:
-        yield from _call_stubs(cause, version)
-        return
-    findings: dict[tuple[str, str], set[str]] = {}
-    for change in cause.changes:
-        for finding in change.now.findings if change.now else ():
-            about = change.item.key if change.item.kind is ItemKind.ANCHOR else ""
-            findings.setdefault((finding.code, about), set()).add(without_line(finding.path))
-    for (code, about), paths in sorted(findings.items()):
-        yield from _stub(cause, version, code, f"paths = {_array(paths)}")
-        if about:
-            yield f"about = {_string(about)}"
-    if cause.kind is ItemKind.CELL:
-        by_reason: dict[str | None, list[Change]] = {}
-        for change in cause.changes:
-            by_reason.setdefault(change.reason, []).append(change)
-        for reason, changes in by_reason.items():
-            if reason is not None and cause.change is ChangeClass.REGRESSED:
-                cells = _array(change.item.key for change in changes)
-                yield from _stub(cause, version, reason, f"cells = {cells}")
-
-
-def _call_stubs(cause: Cause, version: str) -> Iterator[str]:
-    """Yield stubs for calls that are wrong: about their cells, at level trace, on their boards."""
-    codes: dict[str, list[tuple[str, str]]] = {}
-    for change in cause.changes:
-        for finding in change.now.findings if change.now else ():
-            codes.setdefault(finding.code, []).append((cell_of(change.item), finding.path))
-    for code, places in sorted(codes.items()):
-        yield from _stub(cause, version, code, f"cells = {_array({cell for cell, _ in places})}")
-        yield 'levels = ["trace"]'
-        yield f"boards = {_array({board for _, board in places})}"
-
-
-def _stub(cause: Cause, version: str, reason: str, match: str) -> Iterator[str]:
-    name = re.sub(r"[^a-z0-9]+", "-", cause.id.lower()).strip("-")[:48].strip("-")
-    digest = hashlib.sha256(f"{reason} {cause.id} {match}".encode()).hexdigest()[:6]  # long names are cut
-    yield "[[entry]]"
-    yield f"id = {_string(f'{name}-{digest}')}"
-    yield 'title = "" # one line for people'
-    yield 'upstream = "" # owner/repo#number, or "unreported" with page = "reports/findings/..."'
-    yield 'effect = "expected-fail"'
-    yield f"reason = {_string(reason)}"
-    yield match
-    yield f"releases = [{{ from = {_string(version)} }}]"
-
-
-def _array(texts: Iterable[str]) -> str:
-    return "[" + ", ".join(_string(text) for text in sorted(texts)) + "]"
-
-
-def _string(text: str) -> str:
-    """Return a TOML basic string."""
-    return json.dumps(text)

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import textwrap
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from aiter_conformance.gate.causes import Cause
 from aiter_conformance.gate.classes import ChangeClass
 from aiter_conformance.gate.item import ItemKind
 from aiter_conformance.gate.page_causes import WIDTH, cause_lines, count
-from aiter_conformance.gate.page_rows import call_rows, cell_rows, tuned_rows
+from aiter_conformance.gate.page_rows import moved_rows, tuned_rows, wrong_rows
 from aiter_conformance.gate.report import Report
 
 LINES: Final = 150
 # Causes of no table that are shown in full in each section.
 _SHOWN: Final = 16
+Rows = Callable[[Sequence[Cause], Report], Iterator[str]]
 _NEUTRAL: Final = (ChangeClass.KERNEL_CHANGED, ChangeClass.TUNED_CHANGED)
-# Kinds that are shown as tables, many changes alike in a line.
-_ROWS: Final = {
-    ItemKind.CELL: cell_rows,
-    ItemKind.CASE: call_rows,
-    ItemKind.MODEL: call_rows,
+# Kinds of cause that are shown as rows, many changes alike in a line.
+_ROWS: Final[dict[ItemKind, Rows]] = {
+    ItemKind.DISPATCH: wrong_rows,
+    ItemKind.CELL: moved_rows,
+    ItemKind.CASE: moved_rows,
+    ItemKind.MODEL: moved_rows,
     ItemKind.TUNED: tuned_rows,
 }
 
@@ -83,20 +85,29 @@ def _section(
     if not causes:
         return
     yield f"{title}: {_counted(causes)}"
-    plain = [cause for cause in causes if cause.kind not in _ROWS]
+    plain = [cause for cause in causes if _rows_of(cause) is None]
     shown = plain if full else plain[:_SHOWN]
     for cause in shown:
         yield from cause_lines(cause, report, full, detail)
     if len(plain) > len(shown):
         yield f"  ... {len(plain) - len(shown)} more causes: --json has them"
-    for kind, rows in _ROWS.items():
-        members = [cause for cause in causes if cause.kind is kind]
+    for rows in dict.fromkeys(_ROWS.values()):
+        members = [cause for cause in causes if _rows_of(cause) is rows]
         if full:
             for cause in members:
                 yield from cause_lines(cause, report, full, detail)
         else:
             yield from rows(members, report)
     yield ""
+
+
+def _rows_of(cause: Cause) -> Rows | None:
+    """Return what shows a cause together with others; None for one that is shown by itself."""
+    if cause.kind is ItemKind.DISPATCH and cause.changes[0].item.kind is ItemKind.DISPATCH:
+        return None
+    if cause.kind is ItemKind.CELL and cause.changes[0].group != cause.group:
+        return wrong_rows
+    return _ROWS.get(cause.kind)
 
 
 def _counted(causes: Iterable[Cause]) -> str:

@@ -60,7 +60,7 @@ def cause_lines(cause: Cause, report: Report, full: bool, detail: bool) -> Itera
     if cause.covered is not None:
         yield from wrapped("explained by", cause.covered)
     if cause.consequences:
-        yield from _consequences(cause.consequences, full)
+        yield from consequences(cause.consequences, full)
         cells = [change for change in cause.consequences if change.item.kind is ItemKind.CELL]
         if detail and cells and not full and cause.covered is None:
             yield f"      such as {cells[0].item.key}"
@@ -149,7 +149,7 @@ def wrapped(label: str, text: str, indent: str = "      ") -> Iterator[str]:
     )
 
 
-def _consequences(changes: Sequence[Change], full: bool) -> Iterator[str]:
+def consequences(changes: Sequence[Change], full: bool = False) -> Iterator[str]:
     """Yield what follows from a cause: cells together where they say the same, the rest by kind."""
     if full:
         yield "      so that:"

@@ -16,6 +16,7 @@ from aiter_conformance.gate.page_causes import (
     SHOWN,
     WIDTH,
     compress_cells,
+    consequences,
     count,
     listed,
     row_evidence,
@@ -26,27 +27,89 @@ from aiter_conformance.gate.report import Report
 
 # Shapes of tuned rows that are shown for each board.
 _SHAPES: Final = 4
+# Ways in which calls got worse that are shown, each with an example.
+_WAYS: Final = 3
 
 
-def cell_rows(causes: Iterable[Cause], report: Report) -> Iterator[str]:
+def cell_rows(changes: Iterable[Change], found: ChangeClass) -> Iterator[str]:
     """Yield cells that changed with no cause below them, together where the same is said of them."""
-    said: dict[tuple[ChangeClass, str | None, str], list[Change]] = defaultdict(list)
-    for cause in causes:
-        change = cause.changes[0]
-        text = change.item.text if cause.change.direction < 0 else ""
-        said[cause.change, cause.covered, text].append(change)
-    for (found, covered, _), changes in said.items():
-        names = compress_cells(change.item.key for change in changes)
+    said: dict[str, list[Change]] = defaultdict(list)
+    for change in changes:
+        said[change.item.text if found.direction < 0 else ""].append(change)
+    for members in said.values():
+        names = compress_cells(change.item.key for change in members)
         yield from wrapped(
-            f"{found.value:<14} {count(len(changes), ItemKind.CELL)}", listed(names), indent="  "
+            f"{found.value:<14} {count(len(members), ItemKind.CELL)}", listed(names), indent="  "
         )
-        if len(changes) > 1:
-            yield f"      such as {changes[0].item.key}"
-        yield from sides(changes[0], full=False)
+        if len(members) > 1:
+            yield f"      such as {members[0].item.key}"
+        yield from sides(members[0], full=False)
+
+
+def call_rows(changes: Iterable[Change], found: ChangeClass) -> Iterator[str]:
+    """Yield inputs of cells, or calls of models, that moved: in which ways, and of which cells or models."""
+    kinds: dict[ItemKind, list[Change]] = defaultdict(list)
+    for change in changes:
+        kinds[change.item.kind].append(change)
+    for kind, members in kinds.items():
+        ways: dict[str, list[Change]] = defaultdict(list)
+        for change in members:
+            ways[calls.how(change.before, change.now)].append(change)
+        most = sorted(ways.items(), key=lambda way: (-len(way[1]), way[0]))
+        in_ways = f"in {len(ways)} ways" if len(ways) > 1 else "in one way"
+        yield f"  {found.value:<14} {count(len(members), kind)}, {in_ways}"
+        shown = _WAYS if found.direction < 0 else SHOWN
+        for way, moved in most[:shown]:
+            yield from wrapped(f"{len(moved)} {way}", listed(_owners(kind, moved)))
+            if found.direction < 0:
+                yield f"        such as {moved[0].item.key}"
+                yield from (f"  {line}" for line in sides(moved[0], full=False))
+        if len(ways) > shown:
+            yield f"      ... {len(ways) - shown} more ways: --json has them"
+
+
+def _owners(kind: ItemKind, changes: Iterable[Change]) -> list[str]:
+    """Return the cells that inputs are of, or the models that calls are of, each with its boards."""
+    if kind is ItemKind.CASE:
+        return compress_cells(dict.fromkeys(change.item.key.partition(" ")[0] for change in changes))
+    boards: dict[str, list[str]] = defaultdict(list)
+    for group in dict.fromkeys(change.item.group for change in changes):
+        model, _, board = group.partition(" on ")
+        boards[model].append(board)
+    return [f"{model} on {', '.join(found)}" for model, found in boards.items()]
+
+
+def wrong_rows(causes: Iterable[Cause], report: Report) -> Iterator[str]:
+    """Yield causes that cells, inputs and models have in common, each kind as rows."""
+    for cause in causes:
+        yield f"  {cause.change.value:<14} {cause.id}"
+        yield from _rows(cause.changes, cause.change, indent="  ")
+        if cause.consequences:
+            yield from consequences(cause.consequences)
+        if cause.covered is not None:
+            yield from wrapped("explained by", cause.covered)
+        elif cause.change.direction < 0:
+            yield f"      reproduce: {report.reproduce(cause)}"
+
+
+def moved_rows(causes: Iterable[Cause], report: Report) -> Iterator[str]:
+    """Yield cells, inputs and models that changed each for itself, many in a line."""
+    classes: dict[tuple[ItemKind, ChangeClass, str | None], list[Cause]] = defaultdict(list)
+    for cause in causes:
+        classes[cause.kind, cause.change, cause.covered].append(cause)
+    for (_, found, covered), members in classes.items():
+        yield from _rows([change for cause in members for change in cause.changes], found)
         if covered is not None:
             yield from wrapped("explained by", covered)
         elif found.direction < 0:
-            yield f"      reproduce: {report.command} --only '{changes[0].id}'"
+            yield f"      reproduce: {report.reproduce(members[0])}"
+
+
+def _rows(changes: Iterable[Change], found: ChangeClass, indent: str = "") -> Iterator[str]:
+    cells = [change for change in changes if change.item.kind is ItemKind.CELL]
+    others = [change for change in changes if change.item.kind is not ItemKind.CELL]
+    yield from (f"{indent}{line}" for line in cell_rows(cells, found))
+    yield from (f"{indent}{line}" for line in call_rows(others, found))
 
 
 def tuned_rows(causes: Iterable[Cause], report: Report) -> Iterator[str]:
@@ -76,39 +139,3 @@ def tuned_rows(causes: Iterable[Cause], report: Report) -> Iterator[str]:
             yield f"      ... {len(members) - shown} more shapes: --json has them"
         if found.direction < 0 and covered is None:
             yield f"      reproduce: {report.command} --only 'tuned:{board},'"
-
-
-def call_rows(causes: Iterable[Cause], report: Report) -> Iterator[str]:
-    """Yield inputs of cells, or calls of models, that moved: in which ways, and of which cells or models."""
-    classes: dict[tuple[ItemKind, ChangeClass, str | None], list[Change]] = defaultdict(list)
-    for cause in causes:
-        classes[cause.kind, cause.change, cause.covered] += cause.changes
-    for (kind, found, covered), changes in classes.items():
-        ways: dict[str, list[Change]] = defaultdict(list)
-        for change in changes:
-            ways[calls.how(change.before, change.now)].append(change)
-        most = sorted(ways.items(), key=lambda way: (-len(way[1]), way[0]))
-        in_ways = f"in {len(ways)} ways" if len(ways) > 1 else "in one way"
-        yield f"  {found.value:<14} {count(len(changes), kind)}, {in_ways}"
-        for way, members in most[:SHOWN]:
-            yield from wrapped(f"{len(members)} {way}", listed(_owners(kind, members)))
-            if found.direction < 0:
-                yield f"        such as {members[0].item.key}"
-                yield from (f"  {line}" for line in sides(members[0], full=False))
-                if covered is None:
-                    yield f"        reproduce: {report.command} --only '{kind.value}:{members[0].group}'"
-        if len(ways) > SHOWN:
-            yield f"      ... {len(ways) - SHOWN} more ways: --json has them"
-        if covered is not None:
-            yield from wrapped("explained by", covered)
-
-
-def _owners(kind: ItemKind, changes: Iterable[Change]) -> list[str]:
-    """Return the cells that inputs are of, or the models that calls are of, each with its boards."""
-    if kind is ItemKind.CASE:
-        return compress_cells(dict.fromkeys(change.item.key.partition(" ")[0] for change in changes))
-    boards: dict[str, list[str]] = defaultdict(list)
-    for group in dict.fromkeys(change.item.group for change in changes):
-        model, _, board = group.partition(" on ")
-        boards[model].append(board)
-    return [f"{model} on {', '.join(found)}" for model, found in boards.items()]

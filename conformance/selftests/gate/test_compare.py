@@ -11,7 +11,7 @@ import pytest
 from aiter_conformance.axes import Cell
 from aiter_conformance.errors import UsageError
 from aiter_conformance.evidence import Evidence, Finding, Level
-from aiter_conformance.gate import formats, page
+from aiter_conformance.gate import page, stubs
 from aiter_conformance.gate.classes import FAILING, ChangeClass
 from aiter_conformance.gate.report import Report, compare
 from aiter_conformance.gate.side import Side
@@ -77,7 +77,7 @@ class TestTrace:
         old = traced(good_side, Outcome(Kind.PASS, details=kernels(M16="asm silu")))
         report = sides(old, traced(good_side, failed))
         (cause,) = report.failing
-        assert (cause.id, cause.change, report.exit_code) == (f"cell:{CELL}", "regressed", 1)
+        assert (cause.id, cause.change, report.exit_code) == ("dispatch:wrong-activation", "regressed", 1)
         (case,) = cause.consequences
         assert case.before is not None
         assert (case.before.text, case.item.text) == ("asm silu", "asm gelu; wrong: wrong-activation")
@@ -89,7 +89,7 @@ class TestTrace:
         old = traced(good_side, replace(failed, details=kernels(M16=wrong, M64="asm silu")))
         new = traced(good_side, replace(failed, details=kernels(M16=wrong, M64=wrong)))
         (cause,) = sides(old, new).failing
-        assert (cause.id, cause.change) == ("case:now wrong-activation", "regressed")
+        assert (cause.id, cause.change) == ("dispatch:wrong-activation", "regressed")
         (cause,) = sides(new, old).causes
         assert (cause.id, cause.change) == ("case:no longer wrong-activation", "fixed")
 
@@ -129,7 +129,7 @@ class TestTrace:
         quiet = "asm 32x64 in bf16, default; wrong: wrong-activation"
         raises = traced(good_side, replace(failed, details=kernels(M16=loud)))
         wrong = traced(good_side, replace(failed, details=kernels(M16=quiet)))
-        assert [c.id for c in sides(raises, wrong).failing] == ["case:now wrong-activation"]
+        assert [c.id for c in sides(raises, wrong).failing] == ["dispatch:wrong-activation"]
         assert [c.change.value for c in sides(wrong, raises).causes] == ["kernel-changed"]
 
     def test_a_line_number_is_no_change(self, good_side: Side, sides: Gate) -> None:
@@ -152,7 +152,7 @@ class TestTrace:
             name = f"{subject.name}@{subject.version}"
             return compare(old, new, labels=("old", "new"), subject=name, ledger=ledger, fail_on=FAILING)
 
-        (entry,) = completed(formats.propose_ledger(decide(())))
+        (entry,) = completed(stubs.propose_ledger(decide(())))
         assert (entry.cells, entry.levels, entry.boards) == ((str(CELL),), ("trace",), ("gfx942:304",))
         assert [decide(ledger).exit_code for ledger in ((), (entry,))] == [1, 0]
         assert decide((replace(entry, boards=("gfx942:80",)),)).exit_code == 1

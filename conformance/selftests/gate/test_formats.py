@@ -11,7 +11,7 @@ import pytest
 
 from aiter_conformance import documents
 from aiter_conformance.errors import InfrastructureError, UsageError
-from aiter_conformance.gate import formats, page, page_causes
+from aiter_conformance.gate import formats, page, page_causes, stubs
 from aiter_conformance.gate.report import Report
 from aiter_conformance.ledger import Entry
 from aiter_conformance.ledgerfile import parse_ledger
@@ -188,11 +188,11 @@ class TestJunit:
 
 
 class TestProposeLedger:
-    """`formats.propose_ledger`."""
+    """`stubs.propose_ledger`."""
 
     def test_a_stub_must_be_completed(self, report: Report, completed: Complete) -> None:
         """As it is printed the ledger refuses it; completed, each explains what it is about."""
-        text = formats.propose_ledger(report)
+        text = stubs.propose_ledger(report)
         with pytest.raises(InfrastructureError, match="must be a text"):
             parse_ledger(text)
         assert [(stub.reason, stub.paths, stub.about) for stub in completed(text)] == [
@@ -205,7 +205,7 @@ class TestProposeLedger:
         self, report: Report, gate: Gate, changed: Files, completed: Complete
     ) -> None:
         """With the completed stubs as the ledger, the same change does not fail any more."""
-        ledger = completed(formats.propose_ledger(report))
+        ledger = completed(stubs.propose_ledger(report))
         assert gate(changed, ledger=ledger).exit_code == 0
         for entry in ledger:
             left = [one for one in ledger if one is not entry]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from aiter_conformance.gate import formats
+from aiter_conformance.gate import stubs
 from aiter_conformance.gate.report import Report
 from aiter_conformance.gate.side import Side
 from aiter_conformance.ledger import Entry
@@ -344,7 +344,7 @@ def test_a_completed_entry_explains_a_planted_change(
     """The stubs that are proposed for a change, once a person completed them, explain all of it."""
     files = dict(release_files)
     planted.edit(files)
-    report = gate(files, ledger=completed(formats.propose_ledger(gate(files))))
+    report = gate(files, ledger=completed(stubs.propose_ledger(gate(files))))
     assert [(cause.id, cause.covered is None) for cause in report.causes if cause.change.direction < 0] == [
         (planted.cause, False)
     ]
