@@ -9,7 +9,9 @@ import pytest
 
 import aiter_moe
 import aiter_moe.dispatch
+from aiter_conformance import matrix, runner
 from aiter_conformance.checks.hazards import HAZARDS, observe_hazards
+from aiter_conformance.evidence import Evidence, Level, Loaded, ReleaseId
 from aiter_conformance.ledger import HAZARD, Observation, explains, judge
 from aiter_conformance.ledgerfile import load_ledger
 from aiter_conformance.subjects import load_subject
@@ -86,3 +88,19 @@ class TestObserveHazards:
 
         monkeypatch.setattr(aiter_moe, "inject_shared_expert_weights", mended)
         assert set(observe_hazards(load_subject("impl"))) == IDS - {"stale-shared-gates"}
+
+
+class TestRecord:
+    """How hazards are recorded, and where they are not shown."""
+
+    def test_level_contract_records_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The record of one arch has each as a finding by its name; a matrix takes none for a difference."""
+        monkeypatch.setattr(runner, "_cell_by_cell", lambda *_given: {})
+        records = runner.collect(load_subject("impl"), levels=[Level.CONTRACT])
+        found = [(f.code, f.path) for record in records for f in record.findings]
+        assert found == [(HAZARD, hazard.id) for hazard in HAZARDS]
+        release = ReleaseId("0.1.99", "sha256:" + "0" * 64, "tree")
+        shipped = Evidence(Level.INVENTORY, "gfx942", None, release, "2026-08-22", "0.1.0", {}, {})
+        loaded = [Loaded(record, f"{number}.json", "") for number, record in enumerate((*records, shipped))]
+        built = matrix.build(loaded, "0.1.99", str(records[0].subject))
+        assert (built.differences, built.findings) == ({}, ())
