@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import nox
@@ -72,6 +75,7 @@ def tests(session: nox.Session) -> None:
 def selftests(session: nox.Session) -> None:
     """Run the longer tests of the harness: oracle and models, tracer, gate, their planted faults."""
     install(session, extras="cpu", groups=("test",))
+    session.env["AITER_CONFORMANCE_WHEEL"] = str(download_aiter(session))  # for its own torch references
     session.env["OPENBLAS_NUM_THREADS"] = "1"
     folders = [f"conformance/selftests/{folder}" for folder in SLOW_SELFTESTS]
     session.run("pytest", "--numprocesses=2", *(session.posargs or folders))
@@ -105,6 +109,7 @@ def releases(session: nox.Session) -> None:
     folders = (
         *("conformance/selftests/releases", "conformance/selftests/trace/test_releases.py"),
         "conformance/selftests/gate/test_pages.py",
+        *(f"conformance/selftests/numerics/test_{name}.py" for name in ("against_release", "layout")),
     )
     session.run("pytest", "--numprocesses=2", *folders, *session.posargs[1:])
 
@@ -130,6 +135,21 @@ def isa(session: nox.Session) -> None:
     install(session, extras="cpu,isa,trace", groups=("test",))
     session.env["AITER_CONFORMANCE_WHEEL"] = str(wheel)
     session.run("pytest", "--numprocesses=2", "conformance/selftests/isa", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def device(session: nox.Session) -> None:
+    """Hold the leaves to the device contract on this machine's GPU, with the torch beside nox."""
+    path = {"PYTHONPATH": os.pathsep.join(str(ROOT / folder) for folder in ("impl", "conformance"))}
+    probe = (
+        "import aiter_conformance.device.run, torch; assert torch.cuda.is_available(), 'torch finds no GPU'"
+    )
+    command = (sys.executable, "-c", probe)
+    tried = subprocess.run(command, check=False, env={**os.environ, **path}, capture_output=True, text=True)
+    if tried.returncode:
+        session.skip(f"NOT RUN: {tried.stderr.strip().splitlines()[-1]}")
+    command = (sys.executable, "-m", "aiter_conformance.device")
+    session.run(*command, *session.posargs, env=path, external=True)
 
 
 @nox.session
