@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -238,3 +242,25 @@ def run_kernel() -> Callable[..., Array]:
         return Kernel(problem, replace(nominal, **pipeline), fault, bf16_partials).run()
 
     return run
+
+
+@pytest.fixture(scope="session")
+def release_file() -> Callable[[str], bytes]:
+    """Return a reader of a real release's files, of a clone, a tree or a wheel; it skips without one."""
+    tree, wheel = os.environ.get("AITER_GIT_DIR"), os.environ.get("AITER_CONFORMANCE_WHEEL")
+    ref = os.environ.get("AITER_GIT_REF", "HEAD")
+
+    def read(path: str) -> bytes:
+        if tree is not None:
+            if (Path(tree) / path).is_file():
+                return (Path(tree) / path).read_bytes()
+            command = ["git", "-C", tree, "show", f"{ref}:{path}"]
+            return subprocess.run(command, check=True, capture_output=True).stdout
+        if wheel is not None:
+            with zipfile.ZipFile(wheel) as archive:
+                return archive.read(path)
+        pytest.skip(
+            "NOT RUN: set AITER_GIT_DIR to a clone of ROCm/aiter, or AITER_CONFORMANCE_WHEEL to a wheel of it"
+        )
+
+    return read

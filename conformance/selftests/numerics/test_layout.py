@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -199,24 +197,12 @@ print(json.dumps([{k: v.tolist() for k, v in given.items()}, flat_out]))
 class TestAgainstRelease:
     """A release's own shuffles give the same bytes."""
 
-    def source(self) -> str:
-        """Return the release's ``aiter/ops/shuffle.py``, or say visibly that none was given."""
-        given = os.environ.get("AITER_GIT_DIR")
-        if not given:
-            pytest.skip("NOT RUN: set AITER_GIT_DIR to a clone of ROCm/aiter or an unpacked tree")
-        tree = Path(given) / "aiter" / "ops" / "shuffle.py"
-        if tree.is_file():
-            return tree.read_text(encoding="utf-8")
-        ref = os.environ.get("AITER_GIT_REF", "HEAD")
-        command = ["git", "-C", given, "show", f"{ref}:aiter/ops/shuffle.py"]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-    def test_same_bytes(self) -> None:
+    def test_same_bytes(self, release_file: Callable[[str], bytes]) -> None:
         """Every shuffle that the release has gives the bytes of ours."""
         pytest.importorskip("torch")
         run = subprocess.run(
             [sys.executable, "-c", RELEASE_SCRIPT],
-            input=self.source(),
+            input=release_file("aiter/ops/shuffle.py").decode(),
             capture_output=True,
             text=True,
             check=False,
