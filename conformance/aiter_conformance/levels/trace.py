@@ -138,15 +138,15 @@ def _calls(cell: Cell) -> Iterator[tuple[str, Call]]:
         return
     for name, problem in problems(cell, LEVEL):
         if problem.rank == 0:
-            yield name, call_of_case(problem.case, bias=problem.features.biases)
+            features = problem.features
+            yield name, call_of_case(problem.case, bias=features.biases, shared=features.shared_experts)
 
 
 def _outcome(cell: Cell, traced: list[tuple[str, Trace]], wrong: dict[Call, list[Finding]]) -> Outcome:
     declared = contract.declaration(cell)
     if declared.kind is not Kind.PASS:
         assert declared.reason is not None  # noqa: S101 -- a refusal has one
-        message = f"The leaf refuses the cell, so there is no call to trace ({declared.message})."
-        return Outcome(Kind.SKIPPED, declared.reason, message)
+        return Outcome(Kind.SKIPPED, declared.reason, "The leaf refuses the cell: there is no call to trace.")
     details = _details(traced, wrong)
     bad = [
         (name, trace, failing)

@@ -38,6 +38,9 @@ class Call:
         tp: Tensor-parallel size of the MoE.
         mask: An expert mask is passed, as under expert parallelism.
         bias: Biases are passed, if the leaf takes any.
+        shared: Shared experts that lie behind the routed ones, on every rank; every token goes to each.
+        shared_apart: Direct calls only: the one shared expert has tensors of its own (``shared_w1`` and its
+            like), and the row behind the routed ones is not read.
         shuffled: The weights carry ``is_shuffled``.
         swiglu_limit: The activation's clamp, None for none.
         situ: Which kernel SiTU asks for.
@@ -60,6 +63,8 @@ class Call:
     tp: int = 1
     mask: bool = False
     bias: bool = False
+    shared: int = 0
+    shared_apart: bool = False
     shuffled: bool = True
     swiglu_limit: float | None = None
     situ: Situ = "a4w4"
@@ -74,6 +79,22 @@ class Call:
         if self.entry == "leaf" and (self.gate_mode or self.sent_pads != (0, 0)):
             msg = "gate_mode and sent_pads must be left alone for entry leaf, which works them out itself"
             raise UsageError(msg)
+        if self.shared_apart and (self.entry == "leaf" or self.shared != 1):
+            msg = (
+                "shared_apart must be said of one shared expert in a direct call "
+                f"(got {self.shared} with entry {self.entry})"
+            )
+            raise UsageError(msg)
+
+    @property
+    def held(self) -> int:
+        """How many experts' weights the rank holds, shared ones among them."""
+        return self.local_experts + self.shared
+
+    @property
+    def columns(self) -> int:
+        """How many experts a token is sent to: routed and shared ones, and with a mask the sentinel."""
+        return self.topk + self.shared + (self.mask and self.shared > 0)
 
     def to_json(self) -> dict[str, Any]:
         """Return the call as plain JSON values."""
@@ -85,13 +106,14 @@ def call_from_json(data: dict[str, Any]) -> Call:
     return Call(**{**data, "sent_pads": tuple(data["sent_pads"])})
 
 
-def call_of_case(case: Case, *, situ: Situ = "a4w4", bias: bool = False) -> Call:
+def call_of_case(case: Case, *, situ: Situ = "a4w4", bias: bool = False, shared: int = 0) -> Call:
     """Return the call of a case through the leaf, with the sizes of rank 0.
 
     Args:
         case: The case.
         situ: Which kernel SiTU asks for; vLLM's default unless told.
         bias: Whether the model has biases.
+        shared: Shared experts that are fused behind the routed ones.
     """
     return Call(
         scheme=case.cell.scheme,
@@ -108,5 +130,6 @@ def call_of_case(case: Case, *, situ: Situ = "a4w4", bias: bool = False) -> Call
         tp=case.tp,
         mask=case.ep > 1,
         bias=bias,
+        shared=shared,
         situ=situ,
     )

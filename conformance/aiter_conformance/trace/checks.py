@@ -258,8 +258,8 @@ def _lookups_can_match(trace: Trace, arch: str) -> Iterator[Finding]:  # noqa: A
         for name, size in (
             ("hidden size", call.hidden),
             ("intermediate size", call.intermediate),
-            ("number of local experts", call.local_experts),
-            ("number of experts per token", call.topk),
+            ("number of local experts", call.held),
+            ("number of experts per token", call.columns),
         ):
             if numbers and size not in numbers:
                 masked = " with an expert mask" if call.mask else ""

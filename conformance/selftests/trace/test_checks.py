@@ -229,6 +229,14 @@ def findings_of(files: Mapping[str, bytes], tracing: Tracing, fault: Fault) -> t
 class TestCheckRun:
     """What `check_run` finds."""
 
+    @pytest.mark.parametrize("board", [GFX942, GFX950], ids=str)
+    def test_the_same_calls_are_sound_without_the_fault(self, tracing: Tracing, board: Board) -> None:
+        """Nothing is found about any call that shows a fault, on the release without it."""
+        calls = dict.fromkeys(call for fault in FAULTS if fault.board == board for call in fault.calls)
+        run, findings = tracing(sound_release(), board, calls)
+        assert findings == ()
+        assert {trace.status for trace in run.traces} == {"launched"}
+
     @pytest.mark.parametrize("fault", FAULTS, ids=str)
     def test_a_planted_fault_is_found(self, tracing: Tracing, fault: Fault) -> None:
         """The fault's code is found, and where it fails a call nothing else fails on its own account."""

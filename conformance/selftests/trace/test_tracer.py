@@ -166,6 +166,49 @@ class TestTracer:
         assert "shape of output" in str(trace.raised)
 
 
+class TestSharedExperts:
+    """Shared experts, fused behind the routed ones."""
+
+    @pytest.mark.parametrize(
+        ("local", "mask", "asked", "mask_size"),
+        [(8, False, {"expert": 9, "topk": 3}, None), (4, True, {"expert": 5, "topk": 4}, 10)],
+        ids=["one rank", "behind a mask"],
+    )
+    def test_they_are_experts_and_choices(
+        self,
+        tmp_path: Path,
+        cache: Path,
+        local: int,
+        mask: bool,
+        asked: dict[str, int],
+        mask_size: int | None,
+    ) -> None:
+        """A rank holds one expert more, a token has one choice more, and with a mask the sentinel's too."""
+        files = plant(
+            sound_release(),
+            MOE,
+            "token = bucket(M)\n",
+            "token = bucket(M)\n    import logging\n"
+            "    size = None if expert_mask is None else expert_mask.numel()\n"
+            "    logging.getLogger('aiter').warning(str(size))\n",
+        )
+        call = Call(tokens=64, mask=mask, shared=1, **{**SIZES, "local_experts": local})  # type: ignore[arg-type]
+        with opened(tmp_path, files) as release:
+            (trace,) = run_calls(release, BOARD, (call,), cache=cache).traces
+        assert trace.status is Status.LAUNCHED, trace.raised
+        assert trace.asked is not None
+        assert {name: trace.asked[name] for name in asked} == asked
+        assert trace.warnings == (str(mask_size),)
+
+    def test_tensors_of_their_own(self, tmp_path: Path, cache: Path) -> None:
+        """A release whose call has no place for them is said to refuse, naming what it lacks."""
+        call = Call(entry="fused_moe", scheme="mxfp4-w4a4", shared=1, shared_apart=True, **SIZES)  # type: ignore[arg-type]
+        with opened(tmp_path, sound_release()) as release:
+            (trace,) = run_calls(release, BOARD, (call,), cache=cache).traces
+        assert trace.status is Status.REFUSED
+        assert "takes no shared_expert_id and no shared_w1" in str(trace.raised)
+
+
 class TestCachedRun:
     """Runs are kept by content."""
 
@@ -237,6 +280,13 @@ class TestCall:
         """Through the leaf, gate mode and pads cannot be set from outside."""
         with pytest.raises(UsageError, match="must be left alone"):
             Call(gate_mode="interleave")
+
+    def test_shared_experts_apart(self) -> None:
+        """Tensors of its own are for one shared expert in a direct call."""
+        assert Call(entry="fused_moe", shared=1, shared_apart=True).held == 9
+        for wrong in ({"shared": 1}, {"entry": "fused_moe"}, {"entry": "fused_moe", "shared": 2}):
+            with pytest.raises(UsageError, match="must be said of one shared expert in a direct call"):
+                Call(shared_apart=True, **wrong)  # type: ignore[arg-type]
 
     def test_schemes(self) -> None:
         """A scheme that no leaf serves can be asked for directly only."""

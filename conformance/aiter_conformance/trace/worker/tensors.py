@@ -47,7 +47,7 @@ class Tensors:
 
     def tokens(self, call: Call) -> dict[str, Tensor]:
         """Return hidden states, router weights and ids."""
-        shape = (call.tokens, call.topk)
+        shape = (call.tokens, call.columns)
         return {
             "hidden_states": _empty((call.tokens, call.hidden), torch.bfloat16),
             "topk_weights": _empty(shape, torch.float32),
@@ -55,7 +55,7 @@ class Tensors:
         }
 
     def _make_layer(self, call: Call) -> dict[str, Tensor]:
-        experts, hidden, rows = call.local_experts, call.hidden, 2 * call.intermediate
+        experts, hidden, rows = call.held, call.hidden, 2 * call.intermediate
         dtype = self._weight_dtype(call.scheme)
         pack = 2 if call.scheme in _PACKED else 1
         made = {
@@ -70,8 +70,10 @@ class Tensors:
             made["w1_bias"] = _empty((experts, rows), torch.float32)
             made["w2_bias"] = _empty((experts, hidden), torch.float32)
         if call.mask:
-            # One entry an expert of the model and the sentinel (SPEC 11).
-            made["expert_mask"] = _empty((call.experts + 1,), torch.int32)
+            # One entry an expert of the model, shared ones among them, and the sentinel (SPEC 11).
+            made["expert_mask"] = _empty((call.experts + call.shared + 1,), torch.int32)
+        if call.shared_apart:
+            made |= _shared(call, self._fp8)
         return made
 
     def _weight_dtype(self, scheme: str) -> torch.dtype:
@@ -86,7 +88,7 @@ class Tensors:
 
 def _scales(call: Call) -> dict[str, Tensor]:
     """Return the scales in the layout of the scheme, as its loader leaves them."""
-    experts, hidden, inner = call.local_experts, call.hidden, call.intermediate
+    experts, hidden, inner = call.held, call.hidden, call.intermediate
     rows = 2 * inner
     float32 = torch.float32
     match call.scheme:
@@ -119,6 +121,27 @@ def _scales(call: Call) -> dict[str, Tensor]:
     }
 
 
+def _shared(call: Call, fp8: torch.dtype) -> dict[str, Tensor]:
+    """Return the tensors of a shared expert apart, in MXFP8, scales as loaders shuffle them (aiter/fhmoe.py).
+
+    The routed scales of w2 are padded as the shared ones are, to 256 columns of w2.
+    """
+    hidden, inner = call.hidden, call.intermediate
+    padded = _up(inner, 256)
+    scale = torch.float8_e8m0fnu
+    return {
+        "w2_scale": _empty((call.held * hidden, padded // 32), scale),
+        "shared_w1": _empty((1, 2 * inner, hidden), fp8),
+        "shared_w2": _empty((1, hidden, inner), fp8),
+        "shared_w1_scale": _empty((_up(2 * inner, 256), _up(hidden // 32, 8)), scale),
+        "shared_w2_scale": _empty((_up(hidden, 256), _up(padded // 32, 8)), scale),
+    }
+
+
+def _up(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
+
+
 def _empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     return torch.empty(shape, dtype=dtype, device=DEVICE)
 
@@ -130,6 +153,9 @@ def direct_keywords(call: Call, made: dict[str, Tensor]) -> dict[str, Any]:
         for name in ("w1_scale", "w2_scale", "a1_scale", "a2_scale", "expert_mask")
         if name in made
     }
+    if call.shared_apart:
+        keywords |= {name: made[name] for name in made if name.startswith("shared_")}
+        keywords["shared_expert_id"] = call.experts
     if call.bias:
         keywords |= {"bias1": made["w1_bias"], "bias2": made["w2_bias"]}
     if call.sent_pads != (0, 0):
