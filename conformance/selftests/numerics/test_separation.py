@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,38 @@ FAULTS = [
 ]
 
 
+def documented() -> dict[tuple[str, str], tuple[str, float]]:
+    """Return the table of docs/numerics.md: (row, scheme) -> (<=, >= or NaN, number)."""
+    page = Path(__file__).parents[2] / "docs" / "numerics.md"
+    lines = iter(page.read_text(encoding="utf-8").splitlines())
+    header = next(line for line in lines if line.startswith("| what is wrong |"))
+    schemes = [field.strip() for field in header.strip("|").split("|")][1:]
+    next(lines)
+    found = {}
+    for line in lines:
+        if not line.startswith("|"):
+            return found
+        label, *fields = (field.strip() for field in line.strip("|").split("|"))
+        for scheme, field in zip(schemes, fields, strict=True):
+            if field:
+                sign, _, number = field.partition(" ")
+                found[label, scheme] = sign, float(number or "inf")
+    return found
+
+
+DOCUMENTED = documented()
+HONEST = "honest: float32 sums, in chunks of 16"
+PARTIAL = "honest: partial results rounded to bfloat16"
+EDGE = 0.05  # numbers differ a little between machines
+
+
+def row_of(fault: str, activation: str, router: str) -> str:
+    """Return the label of a fault's row in the table of the docs."""
+    if fault == "limit-ignored":
+        return f"{fault} ({activation})"
+    return f"{fault} (in)" if router == "in" else fault
+
+
 @pytest.fixture(scope="module")
 def expectation(problem_of: ProblemOf) -> Callable[..., tuple[Problem, Expected]]:
     """Return a maker of (problem, expectation) that computes each once."""
@@ -102,6 +135,9 @@ class TestHonestKernels:
         assert (honest.broken, partial.broken) == (None, None)
         assert honest.bound_ratio <= 0.75
         assert partial.bound_ratio <= 1.5
+        if (activation, router) == ("silu", "out"):
+            assert honest.bound_ratio <= DOCUMENTED[HONEST, scheme][1] * (1 + EDGE)
+            assert partial.bound_ratio <= DOCUMENTED[PARTIAL, scheme][1] * (1 + EDGE)
         assert honest.row_error <= 2.2e-3
         assert partial.row_error <= 4e-3
         assert honest.rows_judged + honest.rows_fragile == 17
@@ -128,6 +164,15 @@ class TestFaults:
         verdict = judge(run_kernel(problem, fault), expect)
         assert verdict.broken in (Rule.ELEMENT, Rule.NOT_FINITE)
         assert verdict.bound_ratio >= 4
+        sign, least = DOCUMENTED[row_of(fault, how[0], how[1]), scheme]
+        assert sign == (">=" if np.isfinite(verdict.bound_ratio) else "NaN")
+        assert verdict.bound_ratio >= least * (1 - EDGE)
+
+
+def test_table_is_whole() -> None:
+    """The table of the docs has each honest kernel and each fault of every scheme, and no more."""
+    faults = {(row_of(f, how[0], how[1]), scheme) for f, schemes, how in FAULTS for scheme in schemes}
+    assert set(DOCUMENTED) == faults | {(row, scheme) for row in (HONEST, PARTIAL) for scheme in SCHEMES}
 
 
 class TestAccumulation:

@@ -15,6 +15,7 @@ from aiter_conformance.case import parse_case
 from aiter_conformance.numerics.inputs import Problem
 from aiter_conformance.numerics.oracle import expected
 from aiter_conformance.numerics.pipeline import nominal_pipeline
+from aiter_conformance.numerics.verdict import Rule, judge
 
 FOLDER = Path(__file__).with_name("vectors")
 COMMITTED: list[dict[str, Any]] = [
@@ -42,3 +43,9 @@ class TestVectors:
         committed = vectors.read_expected(vector)
         assert np.abs(values - committed).max() <= vectors.TOLERANCE * np.abs(committed).max()
         assert np.abs(committed).max() > 0.01
+
+    def test_zeros_fail(self, vector: dict[str, Any]) -> None:
+        """An output of zeros is called, in every cell (KernelBench#165)."""
+        problem = Problem(parse_case(vector["case"]))
+        expect = expected(problem, nominal_pipeline(problem.case.cell))
+        assert judge(np.zeros_like(expect.values), expect).broken is Rule.ELEMENT
