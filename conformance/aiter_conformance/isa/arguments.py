@@ -29,7 +29,8 @@ class Operands:
         tokens: Tokens T.
         topk: Experts per token.
         x: Activations [T, K], or [topk * T, K] where they are quantised for each expert of a token.
-        x_scales: float32 [T], for blockscale [K / 128, T]; None without.
+        x_scales: float32 [T], for blockscale [K / 128, T], smoothing scales [E, K] of a kernel that quantises
+            itself; None without.
         w1: Shuffled gate and up [E, 2 I, K], or [E, I, K] without gate.
         w1_scales: float32 [E, 2 I], for blockscale [E, 2 I / 128, K / 128]; None without.
         w2: Shuffled [E, K, I].
@@ -148,4 +149,6 @@ def one_stage(kind: Variant, given: Operands, groups: int) -> Launch:
     }
     persistent = integers["total_tgs"] > 0
     grid = (groups, 1, 1) if persistent else (slices, len(given.sorted.blocks), 1)
+    if kind.quantises:
+        grid = (grid[1], grid[0], 1)
     return Launch(kind.family, buffers, integers, grid)

@@ -104,7 +104,8 @@ class Quantiser:
         scale = (np.maximum(amax, 1e-6) / self.largest).astype(np.float32)
         scaled = (x / scale).clip(-self.largest, self.largest)
         if self.dtype.kind == "i":
-            scaled = np.trunc(scaled) if self.truncates else np.rint(scaled)
+            # The largest of a group is its largest code, whichever way its scale was rounded.
+            scaled = np.trunc(scaled * (1 + 2.0**-20)) if self.truncates else np.rint(scaled)
         return scaled.astype(np.float32).astype(self.dtype), scale
 
     def rows(self, x: F64) -> Quantised:

@@ -3,13 +3,14 @@
 The answer is computed from the logical, de-quantised tensors, never from the packed ones. The arithmetic is
 that found by running the objects: one-stage kernels re-quantise the intermediate per (token, slice of it)
 (fp8: to nearest, int8: truncated), per (token, 128) for blockscale, or round it to the output's 16-bit type
-without quantisation.
+without quantisation. Those that take 16-bit activations for 8-bit weights smooth them and quantise them per
+(token, expert, 256), in the same way.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ml_dtypes
@@ -22,6 +23,9 @@ from aiter_conformance.isa.arguments import Operands, one_stage, stage1
 from aiter_conformance.isa.launch import Family, Launch
 from aiter_conformance.isa.packing import BLOCK, F64, Quantised, Quantiser, shuffle, sort_tokens
 from aiter_conformance.isa.variant import Variant
+
+_K_TILE = 256
+"""Columns of the activations that share a scale where a kernel quantises them itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,9 @@ def _quantiser(kind: Variant) -> Quantiser:
 
 
 def _activations(kind: Variant, quantiser: Quantiser, x: F64) -> Quantised:
-    """Activations [T, K]: per token, or per 128 with the scales [K / 128, T]."""
+    """Activations [T, K]: per token, per 128 with the scales [K / 128, T], or 16-bit without scales."""
+    if kind.quantises:
+        return Quantiser(kind.sixteen, None).rows(x)
     if kind.scheme != "fp8-block":
         return quantiser.rows(x)
     found = quantiser.groups(x, BLOCK)
@@ -125,10 +131,13 @@ def problem(kind: Variant, shape: Shape) -> Problem:
     """Make a problem for a kernel.
 
     Raises:
-        UsageError: The intermediate is no multiple of the kernel's slice.
+        UsageError: The intermediate is no multiple of the kernel's slice, or the hidden size is none of its K
+            tile where it quantises activations itself.
     """
     if shape.intermediate % kind.tile_n:
         raise UsageError(f"intermediate must be a multiple of {kind.tile_n} (got {shape.intermediate})")
+    if kind.quantises and shape.hidden % _K_TILE:
+        raise UsageError(f"hidden must be a multiple of {_K_TILE} (got {shape.hidden})")
     rng = np.random.default_rng(shape.seed)
     rows = shape.intermediate * (2 if kind.gated else 1)
     quantiser = _quantiser(kind)
@@ -143,8 +152,12 @@ def problem(kind: Variant, shape: Shape) -> Problem:
 
     by_slot = np.broadcast_to(
         x.values.reshape(slots, shape.tokens, -1), (shape.topk, shape.tokens, shape.hidden)
-    )
-    projected = _by_expert(by_slot.transpose(1, 0, 2), w1.values, ids)
+    ).transpose(1, 0, 2)
+    x_scales = x.scales
+    if kind.quantises:
+        x_scales = rng.uniform(0.5, 2.0, (shape.experts, shape.hidden)).astype(np.float32)
+        by_slot = replace(quantiser, truncates=True).groups(by_slot * x_scales[ids], _K_TILE).values
+    projected = _by_expert(by_slot, w1.values, ids)
     if kind.weight_in:
         projected = projected * weights[..., None]
     gate, up = (
@@ -163,7 +176,7 @@ def problem(kind: Variant, shape: Shape) -> Problem:
         tokens=shape.tokens,
         topk=shape.topk,
         x=x.codes,
-        x_scales=x.scales,
+        x_scales=x_scales,
         w1=shuffle(w1.codes),
         w1_scales=w1.scales,
         w2=shuffle(w2.codes),

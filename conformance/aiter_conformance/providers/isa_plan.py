@@ -150,6 +150,9 @@ def make_plan(launches: Sequence[Launch], emulator: Emulator) -> Plan:
         )
     [main] = products
     kernel = emulator.kernel(main.kernel)
-    if kernel.kind.family is not Family.ONE_STAGE or kernel.kind.scheme not in ("fp8", "fp8-block"):
-        raise NotExecutableError("only one-stage fp8 kernels are launched with a call's tensors", main.kernel)
-    return Plan(kernel, tuple(one.operator for one in helpers), main.block_m or kernel.kind.tile_m)
+    kind = kernel.kind
+    if kind.family is not Family.ONE_STAGE or kind.scheme not in ("fp8", "fp8-block") or kind.smooth:
+        raise NotExecutableError(
+            "only one-stage fp8 kernels without smoothing get a call's tensors", main.kernel
+        )
+    return Plan(kernel, tuple(one.operator for one in helpers), main.block_m or kind.tile_m)

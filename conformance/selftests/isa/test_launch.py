@@ -175,6 +175,13 @@ class TestVariant:
             is None
         )
 
+    def test_quantises(self) -> None:
+        """A kernel that quantises its activations itself smooths them and the intermediate."""
+        found = read_variant("gfx942", "fmoe_bf16_pertokenInt8_g1u0_vs_smf_silu_1tg_32x512.co")
+        assert (found.quantises, found.smooth, found.per_slot) == (True, True, False)
+        with pytest.raises(UsageError, match=r"hidden must be a multiple of 256 \(got 384"):
+            toy.problem(found, toy.Shape(hidden=384, intermediate=512))
+
     @pytest.mark.parametrize(
         "name", ["fmoe_b16.co", "fmoe_bf16_pertokenMXfp4_g1u1_silu_1tg_32x256.co", "flash_attention_32x32.co"]
     )

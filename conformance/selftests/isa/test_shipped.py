@@ -33,6 +33,8 @@ FAMILIES = [
     SILU + "pertokenInt8_g1u1_vs_silu_1tg_32x256",
     SILU + "pertokenInt8_g1u0_vs_silu_1tg_32x256",
     SILU + "pertokenFp8_g1u1_vs_multix_silu_1tg_32x256",
+    SILU + "pertokenFp8_g1u1_vs_smf_silu_1tg_32x512",
+    SILU + "pertokenInt8_g1u0_vs_smf_silu_1tg_32x512",
     GELU + "pertokenFp8_g1u1_vs_gelu_1tg_32x256",
     "fmoe/silu/fmoe_fp16_pertokenFp8_g1u1_vs_silu_1tg_32x256",
 ]
