@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from aiter_conformance.errors import InfrastructureError, UsageError
+from aiter_conformance.isa import toy
 from aiter_conformance.isa.codeobject import Argument, CodeObject, Kernel
 from aiter_conformance.isa.execute import Core
 from aiter_conformance.isa.launch import Family, Launch, check_metadata, run

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from aiter_conformance.errors import UsageError
-from aiter_conformance.isa.fast import FastCore
 from aiter_conformance.isa_speed import measure_speed
 from aiter_conformance.release.samples import sample_files, write_tree
 
@@ -22,7 +21,7 @@ class TestMeasureSpeed:
         assert speed.rate > 0
         assert 0 < speed.again < speed.first
 
-    def test_no_such_object(self, fast_core: FastCore, cache_dir: Path, tmp_path: Path) -> None:
+    def test_no_such_object(self, cache_dir: Path, tmp_path: Path) -> None:
         """A release without the object cannot be measured."""
         tree = write_tree(tmp_path, sample_files())
         with pytest.raises(UsageError, match="fmoe_stage1_bf16_pertokenFp8_g1u1_32x128_3tg_pf3"):
