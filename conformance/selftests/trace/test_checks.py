@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -248,6 +250,13 @@ class TestCheckRun:
     def test_every_code_has_a_planted_fault(self) -> None:
         """No code is without a fault that shows it can be found."""
         assert {fault.code for fault in FAULTS} == set(Code)
+
+    def test_every_code_is_explained(self) -> None:
+        """The page about traces says of each code what it means, and knows no other."""
+        page = (Path(__file__).parents[2] / "docs/trace.md").read_text(encoding="utf-8")
+        section = page.partition("## What it finds")[2].partition("## ")[0]
+        cells = (line.split("|")[1] for line in section.splitlines() if line.startswith("| `"))
+        assert {code for cell in cells for code in re.findall(r"`([a-z0-9-]+)`", cell)} == set(Code)
 
     def test_the_sound_rows_are_what_is_tuned(self, tracing: Tracing) -> None:
         """The sample's tuned row answers the call that it is for: the faults in the table are about it."""
