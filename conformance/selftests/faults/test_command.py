@@ -63,6 +63,21 @@ class TestPlanted:
         # A fault's bytecode in the cache would outlive it.
         assert toy.outcome("--no-mutants")["good"]
 
+    def test_what_caught_the_last_goes_first(self, toy: Any) -> None:
+        """The next fault of the module is tried on it before tests that cost less."""
+        imports = "from toy.sums import add, is_small"
+        costly = "sum(range(10**6))\n    assert (add(2, 2), is_small(10)) == (4, False)"
+        toy.write("tests/test_costly.py", f"def test_costly():\n    {imports}\n    {costly}\n")
+        toy.plant("minus", ADD, "return a - b")
+        toy.plant("limit", *PLANTED["limit"][:2])
+        toy.plant("times", ADD, "return a * b + 1")
+        document = toy.outcome("--no-mutants", "--workers", "1")
+        assert [f["by"].partition(" ")[0] for f in document["planted"]] == [
+            "tests/test_toy.py::test_add",
+            "tests/test_costly.py::test_costly",
+            "tests/test_costly.py::test_costly",
+        ]
+
     def test_survivor(self, toy: Any) -> None:
         """The table has what a survivor breaks, and the command ends with 1."""
         toy.plant("limit", *PLANTED["limit"][:2])
