@@ -24,6 +24,9 @@ HAZARD: Final = "contract-hazard"
 # is not known any more, or callers meet another interface.
 CHANGES: Final = ("lost", "api-changed")
 
+# What stands for upstream's number where there is none; the entry has a page then.
+UNREPORTED: Final = "unreported"
+
 _FILE_AND_LINE: Final = re.compile(r"(.*[./].*):[0-9]+")
 
 
@@ -144,6 +147,11 @@ class Entry:
         if self.boards and seen.board is not None and not _any(self.boards, seen.board):
             return False
         return not self.cases or (seen.case is not None and _any(self.cases, seen.case))
+
+    @property
+    def unreported(self) -> bool:
+        """Whether nobody has told upstream."""
+        return self.upstream == UNREPORTED
 
     def covers(self, release: str) -> bool:
         """Say whether a release is in one of the entry's windows."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 from aiter_conformance.axes import spec_dir
 from aiter_conformance.errors import InfrastructureError, UsageError
 from aiter_conformance.evidence import Level
-from aiter_conformance.ledger import CHANGES, HAZARD, Effect, Entry, Window
+from aiter_conformance.ledger import CHANGES, HAZARD, UNREPORTED, Effect, Entry, Window
 from aiter_conformance.outcome import Reason
 from aiter_conformance.release.findings import FindingCode
 from aiter_conformance.release.version import version_key
@@ -21,7 +21,6 @@ from aiter_conformance.trace.findings import Code
 
 _ID: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _UPSTREAM: Final = re.compile(r"[\w.-]+/[\w.-]+#\d+")
-_UNREPORTED: Final = "unreported"
 # What a finding can be: of a release's reader, of a trace, of the contract itself, or of a comparison.
 _CODES: Final = frozenset({*FindingCode, *Code, HAZARD, *CHANGES})
 # What a cell can fail with, or be reported with when two releases are compared.
@@ -80,9 +79,9 @@ class _Reader:
     def entry(self) -> Entry:
         upstream = self._text("upstream")
         page = self._text("page", optional=True) or None
-        if upstream != _UNREPORTED and not _UPSTREAM.fullmatch(upstream):
-            raise self._broken(f"upstream must be owner/repo#number or {_UNREPORTED!r} (got {upstream!r})")
-        if upstream == _UNREPORTED and page is None:
+        if upstream != UNREPORTED and not _UPSTREAM.fullmatch(upstream):
+            raise self._broken(f"upstream must be owner/repo#number or {UNREPORTED!r} (got {upstream!r})")
+        if upstream == UNREPORTED and page is None:
             raise self._broken("an unreported finding must have a page")
         effect = self._text("effect")
         if effect not in set(Effect):

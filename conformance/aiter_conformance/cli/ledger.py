@@ -32,7 +32,7 @@ def list_command(as_json: bool) -> None:
     if as_json:
         print_json([asdict(entry) for entry in entries])
         return
-    body = [[e.id, e.title, _releases(e), e.upstream if e.page is None else str(e.page)] for e in entries]
+    body = [[e.id, e.title, _releases(e), (e.page or "") if e.unreported else e.upstream] for e in entries]
     print_table(["id", "finding", "releases", "reported"], body, wrap=[1, 2])
 
 
