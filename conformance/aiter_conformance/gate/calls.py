@@ -119,7 +119,7 @@ def case_items(records: Iterable[Evidence]) -> Iterator[Item]:
 
 def _inputs(record: Evidence, cell: Cell, outcome: Outcome) -> Iterator[Item]:
     for name, buckets in outcome.details.get("inputs", {}).items():
-        for bucket, text in buckets.items():
+        for bucket, text in trace.each_bucket(buckets):
             state = read_state(text)
             message = outcome.message or ""
             yield Item(
@@ -208,9 +208,9 @@ def shape_token(board: str, hidden: int, intermediate: int, experts: int, topk: 
 
 
 def new_codes(before: Item | None, now: Item | None) -> list[str]:
-    """Return the codes of what is wrong with a call now and was not before, sorted."""
+    """Return the codes of what is wrong with a call now and was not before, or not silently, sorted."""
     was, is_ = (State() if item is None else read_state(item.text) for item in (before, now))
-    return sorted(is_.wrong - was.wrong)
+    return sorted(is_.wrong if is_.silent and not was.silent else is_.wrong - was.wrong)
 
 
 def classify(before: Item, now: Item) -> ChangeClass:
@@ -278,8 +278,11 @@ def how(before: Item | None, now: Item | None) -> str:
     if before is None or now is None:
         return "seen now only" if before is None else "seen before only"
     was, is_ = read_state(before.text), read_state(now.text)
-    if is_.wrong - was.wrong:
-        return f"now {', '.join(sorted(is_.wrong - was.wrong))}"
+    new = new_codes(before, now)
+    if new:
+        return f"now {', '.join(new)}" + (
+            " in silence" if is_.silent and was.standing is Standing.BAD else ""
+        )
     if was.loud or is_.loud:
         ends = [_NUMBER.sub("N", s.loud)[:60] if s.loud else s.families for s in (was, is_)]
         return f"{ends[0]} -> {ends[1]}"

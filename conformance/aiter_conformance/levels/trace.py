@@ -7,7 +7,7 @@ the call asks for. Whether their numbers are right is for the levels above to sa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -171,8 +171,11 @@ def _refusal(trace: Trace) -> Reason:
 
 
 def _details(traced: list[tuple[str, Trace]], wrong: dict[Call, list[Finding]]) -> dict[str, Any]:
-    """Return what is recorded of a cell: kernels and state of each token bucket, by input."""
-    inputs: dict[str, dict[str, str]] = {}
+    """Return what is recorded of a cell: kernels and state of each token bucket, by input.
+
+    Buckets of one input that fare alike share a line; see `each_bucket`.
+    """
+    alike: dict[str, dict[str, list[int]]] = {}
     families: Counter[str] = Counter()
     tuned = 0
     for name, trace in traced:
@@ -180,12 +183,30 @@ def _details(traced: list[tuple[str, Trace]], wrong: dict[Call, list[Finding]]) 
         tuned += trace.dispatch in (Dispatch.TUNED, Dispatch.TUNED_BLIND)
         codes = sorted({finding.code.value for finding in wrong.get(trace.call, ()) if finding.fails})
         state = summary(trace) + (f"; wrong: {', '.join(codes)}" if codes else "")
-        inputs.setdefault(name, {})[f"M={trace.call.tokens}"] = state
+        alike.setdefault(name, {}).setdefault(state, []).append(trace.call.tokens)
+    inputs = {
+        name: {f"M={','.join(map(str, tokens))}": state for state, tokens in states.items()}
+        for name, states in alike.items()
+    }
     return {"inputs": inputs, "kernels": dict(sorted(families.items())), "tuned": f"{tuned}/{len(traced)}"}
+
+
+def each_bucket(buckets: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield (``M=64``, line) of every token bucket of one input in a cell's details.
+
+    Args:
+        buckets: Lines by the buckets that share them, as ``M=1,64``.
+    """
+    for shared, line in buckets.items():
+        name, equals, tokens = shared.rpartition("=")
+        for each in tokens.split(","):
+            yield f"{name}{equals}{each}", line
 
 
 def summary(trace: Trace) -> str:
     """Return one line: the products' families and tiles, the pipeline, and where the choice comes from."""
+    if trace.status is Status.REFUSED and trace.raised is not None:
+        return f"refused: {trace.raised.message}"
     if trace.status is not Status.LAUNCHED:
         return f"{trace.status.value}: {trace.raised or trace.died}"
     shown = []

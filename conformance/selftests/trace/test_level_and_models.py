@@ -10,7 +10,7 @@ from aiter_conformance import modelfile
 from aiter_conformance.axes import Cell, load_axes
 from aiter_conformance.errors import UsageError
 from aiter_conformance.evidence import ReleaseId
-from aiter_conformance.levels.trace import observe, observe_tuned
+from aiter_conformance.levels.trace import each_bucket, observe, observe_tuned
 from aiter_conformance.models import Deployment, load_models, loaded_sizes, model_calls
 from aiter_conformance.outcome import Kind, Reason
 from aiter_conformance.publish import models as models_page
@@ -50,10 +50,10 @@ class TestObserve:
             CELLS[3]: (Kind.FAIL, Reason.SPLIT_K_TOO_FINE),
         }
         details = level.outcomes[CELLS[0]].details
-        assert details["kernels"] == {"ck": 17}
-        assert details["inputs"]["many-experts"]["M=64"] == (
-            "1:ck 32x64x128 + 2:ck 32x64x128 in bf16, default"
-        )
+        assert details["kernels"] == {"ck": 20}
+        line = "1:ck 32x64x128 + 2:ck 32x64x128 in bf16, default"
+        assert details["inputs"]["shared-experts"] == {"M=1,64": line}
+        assert dict(each_bucket(details["inputs"]["many-experts"]))["M=64"] == line
         assert [cause.code.value for cause in level.causes if cause.code in FAILING] == ["split-k-too-fine"]
 
     def test_a_release_that_cannot_be_imported(self, tmp_path: Path) -> None:
