@@ -20,12 +20,14 @@ class Fault:
         plant: Puts it into a call.
         caught_by: Checks that must fail.
         variant: Name of the variant into which it is planted.
+        gpu: Whether it shows on a GPU only, whatever the checks need.
     """
 
     name: str
     plant: Callable[[DeviceCall], None]
     caught_by: tuple[str, ...]
     variant: str = "bf16"
+    gpu: bool = False
 
 
 def _around(before: Callable[[DeviceCall, dict[str, Any]], None]) -> Callable[[DeviceCall], None]:
@@ -78,6 +80,16 @@ def _keeps_memory(call: DeviceCall) -> None:
     @_around
     def keep(_call: DeviceCall, arguments: dict[str, Any]) -> None:
         kept.append(arguments["topk_weights"] * 2)
+
+    keep(call)
+
+
+def _keeps_bytes(call: DeviceCall) -> None:
+    kept: list[torch.UntypedStorage] = []
+
+    @_around
+    def keep(_call: DeviceCall, arguments: dict[str, Any]) -> None:
+        kept.append((arguments["topk_weights"] * 2).untyped_storage())  # no tensor that Python could count
 
     keep(call)
 
@@ -166,6 +178,7 @@ FAULTS: Final = {
         Fault("writes an input", _writes_an_input, ("untouched",)),
         Fault("breaks the graph", _breaks_the_graph, ("compile",)),
         Fault("keeps memory", _keeps_memory, ("memory", "copies")),
+        Fault("keeps memory that is no tensor", _keeps_bytes, ("memory",), gpu=True),
         Fault("remembers inputs", _remembers_inputs, ("new-inputs", "graph", "stream")),
         Fault("leaves the last row", _leaves_the_last_row, ("numbers", "poison")),
         Fault("writes around the output", _writes_around_the_output, ("poison",)),

@@ -296,12 +296,18 @@ def _need_operator(call: DeviceCall) -> None:
 
 
 @contextmanager
-def _no_graphs_in_logs() -> Iterator[None]:
-    """Keep torch from writing every graph that it compiles into its trace: it has no name for int4 there."""
+def _compiling() -> Iterator[None]:
+    """Leave out what torch says of itself while it compiles.
+
+    Its warnings are no fault of a leaf, and its trace of every graph, which a test's log would take, has no
+    name for int4.
+    """
     log = logging.getLogger("torch.__trace")
     before, log.handlers = log.handlers, []
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     finally:
         log.handlers = before
 
@@ -328,7 +334,7 @@ def compiled(call: DeviceCall) -> str | None:
             if call.variant.routed:
                 call.route()
             output = torch.full_like(before, torch.nan)
-            with _no_graphs_in_logs():
+            with _compiling():
                 step(output, weights, ids)
             if (found := call.wrong(output, seed, f"compiled with {backend}, inputs {seed}")) is not None:
                 return found
@@ -352,5 +358,5 @@ def operator(call: DeviceCall) -> str | None:
         return f"the fake of {made.entry} must promise {came} (got {promised})"
     torch.compiler.reset()
     whole = torch.compile(entry.wrapper, fullgraph=True, backend="aot_eager")
-    with _no_graphs_in_logs():
+    with _compiling():
         return call.wrong(whole(**arguments), 0, f"{made.entry} compiled by itself")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from aiter_conformance.device.checks import Check, make_checks
@@ -15,7 +16,7 @@ _MARKS = {Kind.PASS: "yes", Kind.FAIL: "**no**", Kind.NOT_RUN: "not run"}
 def render(records: Sequence[DeviceRecord]) -> str:
     """Return the page of some boards, ending in a newline."""
     checks = make_checks()
-    return template("device.md.j2").render(
+    text = template("device.md.j2").render(
         checks=table(["check", "holds of a call that passes"], [[c.name, c.says] for c in checks.values()]),
         boards=[
             {
@@ -30,6 +31,7 @@ def render(records: Sequence[DeviceRecord]) -> str:
             for record in records
         ],
     )
+    return re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n"
 
 
 def _outcomes(record: DeviceRecord, checks: dict[str, Check]) -> str:

@@ -103,7 +103,7 @@ def record(
 
 
 def _environment() -> dict[str, str]:
-    found = {"python": platform.python_version(), "machine": platform.machine(), "kernel": platform.release()}
+    found = {"python": platform.python_version(), "machine": platform.machine()}
     for distribution in ("torch", "triton", "numpy"):
         try:
             found[distribution] = metadata.version(distribution)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
-from aiter_conformance.device.call import DeviceCall, NotRun, opened
+from aiter_conformance.device.call import NotRun, opened
 from aiter_conformance.device.checks import CALLS, Check, make_checks
-from aiter_conformance.device.faulty import FAULTS
+from aiter_conformance.device.faulty import FAULTS, Fault
 from aiter_conformance.device.variants import Variant, load_variants
 from aiter_conformance.errors import HarnessError, UsageError
 from aiter_conformance.outcome import Kind
@@ -71,7 +71,7 @@ def perform(
     variant: Variant,
     subject: Subject,
     device: torch.device,
-    plant: Callable[[DeviceCall], None] | None = None,
+    fault: Fault | None = None,
 ) -> tuple[Kind, str | None]:
     """Run one check on one variant.
 
@@ -82,17 +82,17 @@ def perform(
         variant: The variant.
         subject: The implementation under test.
         device: Where.
-        plant: A fault to put into the call.
+        fault: A fault to put into the call.
 
     Returns:
         The outcome, and what is to be said of it.
     """
-    if check.gpu and device.type != "cuda":
+    if (check.gpu or (fault is not None and fault.gpu)) and device.type != "cuda":
         return Kind.NOT_RUN, NEEDS_GPU
     try:
         with opened(variant, subject, device) as call:
-            if plant is not None:
-                plant(call)
+            if fault is not None:
+                fault.plant(call)
             found = check.run(call)
     except NotRun as reason:
         return Kind.NOT_RUN, str(reason)
@@ -156,7 +156,7 @@ def run_planted(device: torch.device, subject: Subject, *, calls: int = 30) -> I
     for fault in FAULTS.values():
         for name in fault.caught_by:
             variant = variants[fault.variant]
-            outcome, message = perform(checks[name], variant, subject, device, fault.plant)
+            outcome, message = perform(checks[name], variant, subject, device, fault)
             if outcome is Kind.FAIL and checks[name].gpu:
                 # A capture that failed can leave torch in a state in which nothing works any more.
                 after, why = perform(checks[name], variant, subject, device)

@@ -21,13 +21,12 @@ class TestFaults:
     """`aiter_conformance.device.faulty`."""
 
     @pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")  # which is one of the faults
-    @pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")
     @pytest.mark.parametrize(("fault", "name"), CAUGHT, ids=[f"{f.name}: {n}" for f, n in CAUGHT])
     def test_is_caught(self, fault: Fault, name: str) -> None:
         """The check fails with the fault, and passes on the same call without it."""
         check, variant = CHECKS[name], VARIANTS[fault.variant]
         subject, device = subjects.load_subject("impl"), default_device()
-        planted, said = perform(check, variant, subject, device, fault.plant)
+        planted, said = perform(check, variant, subject, device, fault)
         if planted is Kind.NOT_RUN:
             pytest.skip(str(said))
         assert planted is Kind.FAIL

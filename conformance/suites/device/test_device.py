@@ -18,7 +18,6 @@ CALLS = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")  # inductor's advice, which is not taken
 @pytest.mark.parametrize(("variant", "check"), CALLS, ids=[f"{v.name}-{c.name}" for v, c in CALLS])
 def test_contract(subject: Subject, variant: Variant, check: Check) -> None:
     """What the check says holds of the call."""
