@@ -99,6 +99,16 @@ def _covered(
     return "ledger" if entry is None else f"ledger: {entry.id} ({entry.upstream})"
 
 
+def blind_boards(records: Iterable[Evidence]) -> set[str]:
+    """Return the boards on which a release could not be traced: of its calls there, nothing can be said."""
+    return {
+        record.board
+        for record in records
+        if record.level is Level.TRACE
+        and any(outcome.reason is Reason.INFRASTRUCTURE for outcome in record.outcomes.values())
+    }
+
+
 def not_run(records: Iterable[Evidence]) -> list[str]:
     """Return one sentence for each level and board where something around the observation was broken."""
     found: dict[str, str] = {}

@@ -129,6 +129,8 @@ def _appeared_or_gone(
     old: Mapping[str, Item],
     new: Mapping[str, Item],
 ) -> ChangeClass:
+    if before is not None and before.kind in calls.CALLS:
+        return ChangeClass.LOST  # what is not looked at any more is not mended
     if found is ChangeClass.LOST and before is not None:
         if before.kind in _INTERFACE:
             return ChangeClass.API_CHANGED

@@ -65,7 +65,11 @@ def call_rows(changes: Iterable[Change], found: ChangeClass) -> Iterator[str]:
                 yield f"        such as {moved[0].item.key}"
                 yield from (f"  {line}" for line in sides(moved[0], full=False))
         if len(ways) > shown:
-            yield f"      ... {len(ways) - shown} more ways: --json has them"
+            yield f"      ... {_more(len(ways) - shown, 'way')}: --json has them"
+
+
+def _more(number: int, noun: str) -> str:
+    return f"{number} more {noun}" if number == 1 else f"{number} more {noun}s"
 
 
 def _owners(kind: ItemKind, changes: Iterable[Change]) -> list[str]:
@@ -136,6 +140,6 @@ def tuned_rows(causes: Iterable[Cause], report: Report) -> Iterator[str]:
                 seen = textwrap.shorten(row_evidence(cause.changes[0]), WIDTH - 8, placeholder=" ...")
                 yield f"        {seen}"
         if len(members) > shown:
-            yield f"      ... {len(members) - shown} more shapes: --json has them"
+            yield f"      ... {_more(len(members) - shown, 'shape')}: --json has them"
         if found.direction < 0 and covered is None:
             yield f"      reproduce: {report.command} --only 'tuned:{board},'"

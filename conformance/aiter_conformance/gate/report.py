@@ -12,11 +12,11 @@ from aiter_conformance.errors import UsageError
 from aiter_conformance.evidence import Level, ReleaseId
 from aiter_conformance.gate.calls import case_items
 from aiter_conformance.gate.causes import Cause, find_causes
-from aiter_conformance.gate.cells import compare_cells, not_run
+from aiter_conformance.gate.cells import blind_boards, compare_cells, not_run
 from aiter_conformance.gate.classes import ChangeClass
 from aiter_conformance.gate.compare import Change, compare_items
 from aiter_conformance.gate.item import Item, ItemKind
-from aiter_conformance.gate.scope import board_filter, is_on, model_filter
+from aiter_conformance.gate.scope import board_filter, is_on, model_filter, traced_on
 from aiter_conformance.gate.side import Side
 from aiter_conformance.ledger import Entry
 
@@ -191,7 +191,11 @@ def compare(
         replace(side, records=tuple(r for r in side.records if is_on(board, r.board))) for side in (old, new)
     )
     matrices = [matrix.build(side.loaded(), side.release.version, subject, ledger) for side in (old, new)]
-    items = [[*side.items, *case_items(side.records)] for side in (old, new)]
+    blind = {board for side in (old, new) for board in blind_boards(side.records)}
+    items = [
+        [item for item in (*side.items, *case_items(side.records)) if traced_on(item) not in blind]
+        for side in (old, new)
+    ]
     changes = compare_items(items[0], items[1], new.release.version, ledger)
     changes += compare_cells(matrices[0], matrices[1], (old.records, new.records), ledger)
     changes = [change for change in changes if all(is_about(change) for is_about in filters)]

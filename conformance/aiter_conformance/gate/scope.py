@@ -52,8 +52,9 @@ def board_filter(board: str | None) -> Filter:
         item = change.item
         if item.kind is ItemKind.CELL:
             return item.key.startswith(f"{arch}/")
-        if item.kind in (ItemKind.CASE, ItemKind.MODEL, ItemKind.DISPATCH):
-            return is_on(board, _board(item))
+        seen = traced_on(item)
+        if seen is not None:
+            return is_on(board, seen)
         if item.kind is ItemKind.TUNED:
             return item.group.startswith(tuned)
         if item.kind is ItemKind.ARCH:
@@ -64,9 +65,11 @@ def board_filter(board: str | None) -> Filter:
     return is_about
 
 
-def _board(item: Item) -> str:
-    """Return the board, or the arch, that something was traced or computed for."""
-    return item.group.rpartition(" on ")[2] if item.kind is ItemKind.MODEL else item.note
+def traced_on(item: Item) -> str | None:
+    """Return the board, or the arch, that a call was traced or computed for; None for anything else."""
+    if item.kind is ItemKind.MODEL:
+        return item.group.rpartition(" on ")[2]
+    return item.note if item.kind in (ItemKind.CASE, ItemKind.DISPATCH) else None
 
 
 def model_filter(name: str | None) -> Filter:
