@@ -91,11 +91,14 @@ class Quantiser:
         dtype: Format of the codes.
         largest: Code that the largest element of a group is scaled to; None rounds without a scale.
         truncates: Whether codes are rounded towards zero to an integer; False rounds to nearest even.
+        keeps_largest: Whether the largest of a group is its largest code however its scale was rounded;
+            without, truncation may make it one less.
     """
 
     dtype: np.dtype[Any]
     largest: float | None
     truncates: bool = False
+    keeps_largest: bool = False
 
     def _scaled(self, x: F64, amax: F64) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
         if self.largest is None:
@@ -104,8 +107,9 @@ class Quantiser:
         scale = (np.maximum(amax, 1e-6) / self.largest).astype(np.float32)
         scaled = (x / scale).clip(-self.largest, self.largest)
         if self.dtype.kind == "i":
-            # The largest of a group is its largest code, whichever way its scale was rounded.
-            scaled = np.trunc(scaled * (1 + 2.0**-20)) if self.truncates else np.rint(scaled)
+            if self.keeps_largest:
+                scaled = scaled * (1 + 2.0**-20)
+            scaled = np.trunc(scaled) if self.truncates else np.rint(scaled)
         return scaled.astype(np.float32).astype(self.dtype), scale
 
     def rows(self, x: F64) -> Quantised:

@@ -156,7 +156,8 @@ def problem(kind: Variant, shape: Shape) -> Problem:
     x_scales = x.scales
     if kind.quantises:
         x_scales = rng.uniform(0.5, 2.0, (shape.experts, shape.hidden)).astype(np.float32)
-        by_slot = replace(quantiser, truncates=True).groups(by_slot * x_scales[ids], _K_TILE).values
+        inside = replace(quantiser, truncates=True, keeps_largest=True)
+        by_slot = inside.groups(by_slot * x_scales[ids], _K_TILE).values
     projected = _by_expert(by_slot, w1.values, ids)
     if kind.weight_in:
         projected = projected * weights[..., None]
@@ -170,7 +171,7 @@ def problem(kind: Variant, shape: Shape) -> Problem:
     if kind.smooth:
         smooth = rng.uniform(0.5, 2.0, smooth.shape).astype(np.float32)
         hidden = hidden * smooth[ids]
-    again = Quantiser(quantiser.dtype, kind.requant_max, truncates=True)
+    again = Quantiser(quantiser.dtype, kind.requant_max, truncates=True, keeps_largest=kind.quantises)
     requantised = again.groups(hidden, BLOCK if kind.scheme == "fp8-block" else kind.tile_n).values
     operands = Operands(
         tokens=shape.tokens,
