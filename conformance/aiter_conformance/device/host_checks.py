@@ -297,7 +297,7 @@ def _need_operator(call: DeviceCall) -> None:
 
 @contextmanager
 def _compiling() -> Iterator[None]:
-    """Leave out what torch says of itself while it compiles.
+    """Leave out what torch says of itself while it compiles, or is loaded in order to.
 
     Its warnings are no fault of a leaf, and its trace of every graph, which a test's log would take, has no
     name for int4.
@@ -319,6 +319,7 @@ def backends(call: DeviceCall) -> tuple[str, ...]:
     return ("aot_eager", "inductor") if triton and not int4 else ("aot_eager",)
 
 
+@_compiling()
 def compiled(call: DeviceCall) -> str | None:
     """Compiled, the leaf is one graph, is compiled once for inputs of one shape, and gives right results."""
     _need_operator(call)
@@ -334,8 +335,7 @@ def compiled(call: DeviceCall) -> str | None:
             if call.variant.routed:
                 call.route()
             output = torch.full_like(before, torch.nan)
-            with _compiling():
-                step(output, weights, ids)
+            step(output, weights, ids)
             if (found := call.wrong(output, seed, f"compiled with {backend}, inputs {seed}")) is not None:
                 return found
         if (made := graphs["unique_graphs"]) != 1:
@@ -343,6 +343,7 @@ def compiled(call: DeviceCall) -> str | None:
     return None
 
 
+@_compiling()
 def operator(call: DeviceCall) -> str | None:
     """The operator, with the arguments that the leaf sends, is what its fake says, and compiles whole."""
     _need_operator(call)
@@ -358,5 +359,4 @@ def operator(call: DeviceCall) -> str | None:
         return f"the fake of {made.entry} must promise {came} (got {promised})"
     torch.compiler.reset()
     whole = torch.compile(entry.wrapper, fullgraph=True, backend="aot_eager")
-    with _compiling():
-        return call.wrong(whole(**arguments), 0, f"{made.entry} compiled by itself")
+    return call.wrong(whole(**arguments), 0, f"{made.entry} compiled by itself")
