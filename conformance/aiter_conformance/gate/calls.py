@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Final
 
 from aiter_conformance.axes import Cell, load_axes
@@ -266,11 +267,14 @@ def _call(item: Item) -> Call | None:
     if item.kind is not ItemKind.CASE or len(words) != 4:
         return None
     cell, _, name, bucket = words
-    calls = trace.calls_of([load_axes().parse_cell(cell)])
-    return next(
-        (call for each in calls.values() for n, call in each if n == name and f"M={call.tokens}" == bucket),
-        None,
-    )
+    return _calls_of(cell).get((name, bucket))
+
+
+@cache
+def _calls_of(cell: str) -> dict[tuple[str, str], Call]:
+    """Return what level trace asks of a cell, by the name of the input and the token bucket."""
+    (calls,) = trace.calls_of([load_axes().parse_cell(cell)]).values()
+    return {(name, f"M={call.tokens}"): call for name, call in calls}
 
 
 def how(before: Item | None, now: Item | None) -> str:
@@ -280,9 +284,8 @@ def how(before: Item | None, now: Item | None) -> str:
     was, is_ = read_state(before.text), read_state(now.text)
     new = new_codes(before, now)
     if new:
-        return f"now {', '.join(new)}" + (
-            " in silence" if is_.silent and was.standing is Standing.BAD else ""
-        )
+        silently = is_.silent and was.standing is Standing.BAD
+        return f"now {', '.join(new)}{' in silence' if silently else ''}"
     if was.loud or is_.loud:
         ends = [_NUMBER.sub("N", s.loud)[:60] if s.loud else s.families for s in (was, is_)]
         return f"{ends[0]} -> {ends[1]}"

@@ -190,14 +190,18 @@ def compare(
     old, new = (
         replace(side, records=tuple(r for r in side.records if is_on(board, r.board))) for side in (old, new)
     )
-    matrices = [matrix.build(side.loaded(), side.release.version, subject, ledger) for side in (old, new)]
+    known = [[e for e in ledger if e.covers(side.release.version)] for side in (old, new)]
+    matrices = [
+        matrix.build(side.loaded(), side.release.version, subject, entries)
+        for side, entries in zip((old, new), known, strict=True)
+    ]
     blind = {board for side in (old, new) for board in blind_boards(side.records)}
     items = [
         [item for item in (*side.items, *case_items(side.records)) if traced_on(item) not in blind]
         for side in (old, new)
     ]
-    changes = compare_items(items[0], items[1], new.release.version, ledger)
-    changes += compare_cells(matrices[0], matrices[1], (old.records, new.records), ledger)
+    changes = compare_items(items[0], items[1], new.release.version, known[1])
+    changes += compare_cells(matrices[0], matrices[1], (old.records, new.records), known[1])
     changes = [change for change in changes if all(is_about(change) for is_about in filters)]
     counts: dict[ItemKind, dict[ChangeClass, int]] = {}
     for kind in ItemKind:
