@@ -9,7 +9,6 @@ from pathlib import Path
 from aiter_conformance.contract import W4A16_SCHEMES
 from aiter_conformance.errors import InfrastructureError
 from aiter_conformance.families import launch_kind
-from aiter_conformance.golden import SITU_SETTING
 from aiter_conformance.hardware.items import Item
 from aiter_conformance.hardware.kernels import Expected, expected_of
 from aiter_conformance.providers.reference_families import FamilyRefusal, choose_family
@@ -45,6 +44,8 @@ def trace_expected(
 
 def call_of_item(item: Item) -> Call:
     """Return the call of an input as traces describe it; shared experts count as routed ones."""
+    from aiter_conformance.golden import SITU_SETTING  # it brings torch, which only a trace needs
+
     problem = item.problem
     cell, shared = item.case.cell, problem.features.shared_experts
     setting = problem.features.situ or SITU_SETTING.get(cell.scheme)
