@@ -54,13 +54,19 @@ _LAUNCHED: Final = re.compile(
 _SIZES: Final = re.compile(r" \d+(?:x\d+)*(?= |$)| split \d+|\b\d:")
 _LINE: Final = re.compile(r"\.py:\d+")
 _NUMBER: Final = re.compile(r"\d+")
+# How level isa begins the line about an input, with the codes of what is wrong.
+_JUDGED: Final[dict[str, frozenset[str]]] = {
+    "right": frozenset(),
+    "wrong": frozenset({Reason.NUMBERS_DIFFER.value}),
+    "not run": frozenset(),
+}
 # Levels whose details say how far the numbers of a cell's cases are from the oracle.
 _NUMBERS: Final = ("bound_ratio", "row_error")
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What became of one call, taken from its line in the evidence (`levels.trace.summary`).
+    """What became of one call, taken from its line in the evidence (`levels.trace.summary`, `levels.isa`).
 
     Attributes:
         kernels: The kernels with their tiles; empty where nothing was launched.
@@ -68,6 +74,7 @@ class State:
         dispatch: Where the choice comes from.
         wrong: Codes of what is wrong.
         loud: How it ended where nothing was launched: whoever calls it is told. Empty otherwise.
+        tried: Whether anything can be said: an emulator may have no way to execute its kernel.
     """
 
     kernels: str = ""
@@ -75,6 +82,7 @@ class State:
     dispatch: str = ""
     wrong: frozenset[str] = frozenset()
     loud: str = ""
+    tried: bool = True
 
     @property
     def families(self) -> str:
@@ -89,11 +97,17 @@ class State:
     @property
     def standing(self) -> Standing:
         """Whether it is as it should be."""
+        if not self.tried:
+            return Standing.UNKNOWN
         return Standing.BAD if self.loud or self.wrong else Standing.GOOD
 
 
 def read_state(text: str) -> State:
     """Return what a line about a call says."""
+    judged, colon, _ = text.partition(": ")
+    if colon and judged in _JUDGED:
+        kernels = text.partition(" on ")[0]
+        return State(kernels, wrong=_JUDGED[judged], tried=judged != "not run")
     found = _LAUNCHED.fullmatch(text)
     if found is None:
         ended, _, wrong = text.partition("; wrong: ")
@@ -119,13 +133,14 @@ def case_items(records: Iterable[Evidence]) -> Iterator[Item]:
 
 
 def _inputs(record: Evidence, cell: Cell, outcome: Outcome) -> Iterator[Item]:
+    level = "" if record.level is Level.TRACE else f"{record.level.value}:"
     for name, buckets in outcome.details.get("inputs", {}).items():
         for bucket, text in trace.each_bucket(buckets):
             state = read_state(text)
             message = outcome.message or ""
             yield Item(
                 ItemKind.CASE,
-                f"{cell} {record.board} {name} {bucket}",
+                f"{cell} {record.board} {level}{name} {bucket}",
                 state.standing,
                 text,
                 note=record.board,

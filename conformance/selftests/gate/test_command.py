@@ -86,6 +86,7 @@ class TestExitCodes:
             (["{good}", "nowhere"], "a release must be `installed`, a wheel file"),
             (["{good}"], "Missing argument 'NEW'"),
             (["{good}", "{good}", "--board", "gfx90a"], "--board must be an arch"),
+            (["{good}", "{good}", "--model", "gpt-0"], "a model must be one of"),
             (["{good}", "{good}", "--fail-on", "worse"], "--fail-on must be some of regressed"),
             (["{good}", "{good}", "--fail-on", "same"], "--fail-on must be some of regressed"),
             (["{good}", "{good}", "--level", "hearsay"], "'hearsay' is not one of"),

@@ -13,6 +13,7 @@ from aiter_conformance.errors import UsageError
 from aiter_conformance.evidence import Evidence, Finding, Level
 from aiter_conformance.gate import page, stubs
 from aiter_conformance.gate.classes import FAILING, ChangeClass
+from aiter_conformance.gate.item import ItemKind
 from aiter_conformance.gate.report import Report, compare
 from aiter_conformance.gate.side import Side
 from aiter_conformance.ledger import Entry
@@ -156,6 +157,28 @@ class TestTrace:
         assert (entry.cells, entry.levels, entry.boards) == ((str(CELL),), ("trace",), ("gfx942:304",))
         assert [decide(ledger).exit_code for ledger in ((), (entry,))] == [1, 0]
         assert decide((replace(entry, boards=("gfx942:80",)),)).exit_code == 1
+
+    @pytest.mark.parametrize(
+        ("before", "now", "found"),
+        [
+            ("right: fmoe_a on E8, 3 waves", "right: fmoe_b on E8, 3 waves", "kernel-changed"),
+            ("right: fmoe_a on E8, 3 waves", "wrong: fmoe_a on E8", "regressed"),
+            ("right: fmoe_a on E8, 3 waves", "not run: no emulator for it", "lost"),
+            ("not run: no emulator for it", "right: fmoe_a on E8, 3 waves", "new"),
+        ],
+    )
+    def test_inputs_that_were_executed(
+        self, good_side: Side, sides: Gate, before: str, now: str, found: str
+    ) -> None:
+        """An input whose machine code was executed is compared beside what a trace says of the same one."""
+        texts = kernels(M16="asm 32x128 in bf16, default")
+        both = traced(good_side, Outcome(Kind.PASS, details=texts))
+        old, new = (
+            traced(both, Outcome(Kind.PASS, details=kernels(M16=text)), Level.ISA) for text in (before, now)
+        )
+        report = sides(old, new)
+        assert [cause.change.value for cause in report.causes] == [found]
+        assert sum(report.counts[ItemKind.CASE].values()) == 2
 
     def test_numbers_that_got_worse(self, good_side: Side, sides: Gate) -> None:
         """Where evidence says how far the numbers are from the oracle, another distance is named."""

@@ -10,8 +10,12 @@ from collections.abc import Callable
 import pytest
 
 from aiter_conformance import documents
+from aiter_conformance.axes import spec_dir
 from aiter_conformance.errors import InfrastructureError, UsageError
+from aiter_conformance.evidence import Level
 from aiter_conformance.gate import formats, page, page_causes, stubs
+from aiter_conformance.gate.classes import ChangeClass
+from aiter_conformance.gate.item import ItemKind
 from aiter_conformance.gate.report import Report
 from aiter_conformance.ledger import Entry
 from aiter_conformance.ledgerfile import parse_ledger
@@ -140,6 +144,17 @@ class TestJson:
             data = documents.parse(one.to_json(), schema="gate", source="the report")
             assert data["exit_code"] == one.exit_code
             assert [cause["id"] for cause in data["causes"]] == [cause.id for cause in one.causes]
+
+    def test_schema_and_code_know_the_same_words(self) -> None:
+        """The schema lists exactly the kinds, classes and levels of the code."""
+        schema = json.loads((spec_dir() / "schemas" / "gate.json").read_text(encoding="utf-8"))
+        counts = schema["properties"]["counts"]
+        kinds, classes = ([str(one) for one in enum] for enum in (ItemKind, ChangeClass))
+        assert counts["propertyNames"]["enum"] == kinds
+        assert schema["$defs"]["change"]["properties"]["id"]["pattern"] == f"^({'|'.join(kinds)}):"
+        assert sorted(schema["$defs"]["change"]["properties"]["class"]["enum"]) == sorted(classes)
+        assert sorted(counts["additionalProperties"]["propertyNames"]["enum"]) == sorted(classes)
+        assert schema["properties"]["levels"]["items"]["enum"] == [str(level) for level in Level]
 
     def test_the_schema_refuses_another(self, report: Report) -> None:
         """A class that there is not, and a missing side, are refused."""
