@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import nox
@@ -25,7 +27,7 @@ AITER_WHEEL = f"amd_aiter-{AITER_VERSION}-py3-none-any.whl"
 AITER_SHA256 = "fe139d74438217c35e87e3b961166bac8db2d381eadccb371da2e63615f05a31"
 VLLM_VERSION = "0.33.0"
 # Parts of the harness whose tests take longer, below conformance/selftests.
-SLOW_SELFTESTS = ("faults", "fuzz", "gate", "isa", "numerics", "trace")
+SLOW_SELFTESTS = ("faults", "fuzz", "gate", "gpu", "isa", "numerics", "trace")
 
 
 def install(
@@ -150,6 +152,39 @@ def device(session: nox.Session) -> None:
         session.skip(f"NOT RUN: {tried.stderr.strip().splitlines()[-1]}")
     command = (sys.executable, "-m", "aiter_conformance.device")
     session.run(*command, *session.posargs, env=path, external=True)
+
+
+@nox.session(venv_backend="none")
+def gpu(session: nox.Session) -> None:
+    """Run AITER's kernels on this machine's AMD GPUs, with the torch and AITER of the Python that runs nox.
+
+    Nothing of that Python is changed and no network is needed. Where nothing can be run the session fails
+    with NOT RUN and the reason; `aiter-conformance gpu run`, which takes the same options, ends with 3 then.
+    """
+    if not Path("/dev/kfd").exists():
+        session.error("NOT RUN: there is no AMD GPU here (/dev/kfd is not there)")
+    needed = [re.split("[^A-Za-z0-9_.-]", each)[0] for each in PROJECT["project"]["dependencies"]]
+    missing = [name for name in (*needed, "hatchling") if not is_installed(name)]
+    if missing:
+        session.error(f"NOT RUN: {sys.executable} lacks {', '.join(missing)}: install them with its pip")
+    site = ROOT / "build" / "gpu" / "site"
+    session.run(
+        *(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"),
+        *("--no-index", "--upgrade", "--target", str(site), str(ROOT)),
+        external=True,
+    )
+    path = os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH", ""))))
+    command = (sys.executable, "-m", "aiter_conformance", "gpu", "run", *session.posargs)
+    session.run(*command, env={"PYTHONPATH": path}, external=True)
+
+
+def is_installed(distribution: str) -> bool:
+    """Return whether the Python that runs nox has a distribution."""
+    try:
+        metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 @nox.session
