@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from aiter_conformance.device import gpu_checks, host_checks
+from aiter_conformance.device import compile_checks, gpu_checks, host_checks
 from aiter_conformance.device.call import DeviceCall
 from aiter_conformance.device.variants import Variant
 
@@ -63,11 +63,11 @@ def make_checks(calls: int = CALLS) -> dict[str, Check]:
             host_checks.copies,
         ),
         Check("memory", f"{calls} calls leave nothing behind", partial(host_checks.memory, calls=calls)),
-        Check("compile", "one graph under torch.compile, compiled once", host_checks.compiled),
+        Check("compile", "one graph under torch.compile, compiled once", compile_checks.compiled),
         Check(
             "operator",
             "the operator's result is what its fake promises, and it compiles whole by itself",
-            host_checks.operator,
+            compile_checks.operator,
         ),
         Check(
             "no-sync", "nothing raises with torch's sync debug mode at error", gpu_checks.no_sync, gpu=True
