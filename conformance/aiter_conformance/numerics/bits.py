@@ -54,10 +54,11 @@ def bell(seed: int, stream: Stream, expert: int, shape: tuple[int, ...]) -> Floa
     Each is the sum of the four 16-bit parts of one word, so no transcendental function is in it.
     """
     words = raw(seed, stream, expert, prod(shape))
-    parts = sum(
-        ((words >> np.uint64(shift)) & np.uint64(0xFFFF)).astype(np.int64) for shift in (0, 16, 32, 48)
-    )
-    return ((np.asarray(parts) - 2 * 0xFFFF) / 2.0**15).reshape(shape)
+    parts = words.astype("<u8", copy=False).view("<u2").reshape(-1, 4)
+    total = parts[:, 0].astype(np.int32)
+    for part in range(1, 4):
+        total += parts[:, part]
+    return ((total - 2 * 0xFFFF) / 2.0**15).reshape(shape)
 
 
 def integers(seed: int, stream: Stream, expert: int, shape: tuple[int, ...], limit: int) -> NDArray[np.int64]:

@@ -198,7 +198,10 @@ def _first_stage(
         ]
         return _Uncertain(h, ends[0] + ends[1] + intrinsic, np.zeros(len(token), bool))
 
-    return moved(np.abs(worst + given)), moved(np.abs(np.minimum(likely, worst) + given))
+    at_worst = moved(np.abs(worst + given))
+    if pipeline.intermediate is None:  # nothing is quantised behind it, so no row can be fragile by it
+        return at_worst, at_worst
+    return at_worst, moved(np.abs(np.minimum(likely, worst) + given))
 
 
 def _between(
