@@ -489,6 +489,12 @@ FAULTS: list[tuple[str, str, str, Callable[[Any], Any]]] = [
         "_routes",
         lambda f: lambda *a: replace(f(*a), expert=(f(*a).expert + 1) % f(*a).experts),
     ),
+    (
+        "split-k-adds-to-memory-nobody-cleared",  # ROCm/aiter#3997
+        "gfx942/fp8-block/silu/out",
+        "_activate",
+        lambda f: lambda k, g, u: f(k, g + 0.125, u + 0.125),
+    ),
     ("gate-and-up-swapped", "gfx950/bf16/silu/out", "_activate", lambda f: lambda k, g, u: f(k, u, g)),
     (
         "one-column-of-the-intermediate-lost",
