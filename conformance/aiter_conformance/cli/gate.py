@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,9 +22,6 @@ from aiter_conformance.gate.side import Side
 from aiter_conformance.ledgerfile import load_ledger
 from aiter_conformance.runner import COLLECTED, runnable
 
-# What the level trace runs a release's dispatch with.
-_TRACE_NEEDS = ("torch", "einops", "pandas", "psutil", "pybind11")
-
 
 @click.group("gate")
 def gate_group() -> None:
@@ -33,11 +29,11 @@ def gate_group() -> None:
 
 
 def default_levels() -> list[Level]:
-    """Return the levels that are quick and can be run here without a GPU: trace where its extra is there."""
-    levels = [Level.DECLARED, Level.INVENTORY]
-    if Level.TRACE in COLLECTED and all(importlib.util.find_spec(name) for name in _TRACE_NEEDS):
-        levels.append(Level.TRACE)
-    return levels
+    """Return the levels that are quick and can be run here without a GPU; what cannot is said."""
+    possible, missing = runnable((Level.DECLARED, Level.INVENTORY, Level.TRACE))
+    for sentence in missing:
+        click.echo(sentence, err=True)
+    return possible
 
 
 def comparison_options(command: Callable[..., Any]) -> Callable[..., Any]:
