@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from aiter_conformance import cli
+from aiter_conformance.cli.gate import default_levels
 from aiter_conformance.errors import InfrastructureError
 from aiter_conformance.evidence import Level
 from aiter_conformance.gate.pair import observe_pair
@@ -18,6 +19,7 @@ from aiter_conformance.release.samples import write_tree, write_wheel
 
 Files = dict[str, bytes]
 MOE = "aiter/fused_moe.py"
+QUICK = (Level.DECLARED, Level.INVENTORY)
 
 
 class Result(NamedTuple):
@@ -36,6 +38,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     """Run ``gate run`` with some arguments in an empty folder, as its entry point does."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
+    # The release here is for readers: its code does not run, with or without what the tracer needs.
+    monkeypatch.setattr("aiter_conformance.cli.gate.default_levels", lambda: [*QUICK])
 
     def run(*arguments: object) -> Result:
         monkeypatch.setattr(sys, "argv", ["aiter-conformance", "gate", "run", *map(str, arguments)])
@@ -116,6 +120,24 @@ class TestExitCodes:
         result = run(good, good, "--evidence", tmp_path / "more")
         assert (result.code, result.out) == (3, "")
         assert "record.json must be JSON" in result.err
+
+
+class TestDefaultLevels:
+    """`default_levels`."""
+
+    def test_what_cannot_run_is_said(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """Without what the tracer needs the gate does without traces, and says so."""
+        found = ([*QUICK], ["trace: NOT RUN, it needs pandas"])
+        monkeypatch.setattr("aiter_conformance.cli.gate.runnable", lambda _levels: found)
+        assert default_levels() == [*QUICK]
+        assert capsys.readouterr().err == "trace: NOT RUN, it needs pandas\n"
+
+    def test_trace_is_among_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Where everything is installed, releases are traced."""
+        monkeypatch.setattr("aiter_conformance.runner.importlib.util.find_spec", lambda _name: object())
+        assert default_levels() == [*QUICK, Level.TRACE]
 
 
 class TestKept:
