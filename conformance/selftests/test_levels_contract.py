@@ -9,8 +9,10 @@ import pytest
 
 import aiter_moe.dispatch
 from aiter_conformance.axes import Cell
-from aiter_conformance.levels.contract import observe_cell
+from aiter_conformance.checks.contract_call import PADS, PARALLEL
+from aiter_conformance.levels.contract import _deployments, observe_cell
 from aiter_conformance.outcome import Kind, Reason
+from aiter_conformance.protocols import ParallelSpec
 from aiter_conformance.subjects import load_subject
 
 CELL = Cell("gfx950", "mxfp4-w4a16", "swigluoai", "out")
@@ -45,3 +47,38 @@ def test_a_wrong_pad_fails_the_cell(
     outcome = observe_cell(load_subject("impl"), CELL)
     assert (outcome.kind, outcome.reason) == (Kind.FAIL, Reason.CALL_DIFFERS)
     assert "pad" in str(outcome.message)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda ids: ids.add_(0),
+        lambda ids: ids.numpy().fill(0),  # past torch, so that no version counter moves
+    ],
+    ids=["by torch", "past torch"],
+)
+def test_an_input_that_is_written_to_fails_the_cell(
+    write: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A subject that writes into its inputs is seen, whether it asks torch to or not."""
+    sound = aiter_moe.dispatch.aiter_routing
+
+    def wrong(weights: Any, ids: Any, mask: Any) -> Any:
+        routing = sound(weights, ids.clone(), mask)
+        write(ids)
+        return routing
+
+    monkeypatch.setattr(aiter_moe.dispatch, "aiter_routing", wrong)
+    outcome = observe_cell(load_subject("impl"), CELL)
+    assert (outcome.kind, outcome.reason) == (Kind.FAIL, Reason.CALL_DIFFERS)
+
+
+def test_every_deployment_is_tried() -> None:
+    """One deployment of each tp_size gets all pads, every other one at least some."""
+    tried: dict[ParallelSpec, set[Any]] = {}
+    for (deployment, _), pads in _deployments():
+        tried.setdefault(deployment, set()).add(pads)
+    assert set(tried) == {deployment for deployment, _ in PARALLEL.values()}
+    full = {tp for deployment, tp in PARALLEL.values() if tried[deployment] == set(PADS)}
+    assert full == {1, 2, 8}
+    assert all((192, 192, None) in pads for pads in tried.values())

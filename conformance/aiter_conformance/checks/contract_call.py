@@ -134,25 +134,38 @@ def _tensors(given: CallInput) -> dict[str, torch.Tensor]:
 class Inputs:
     """The inputs of many applies, made once for each kind of call: what is never written to can be shared.
 
-    A subject that does write fails every comparison from there on, for `Applied.untouched` remembers what the
-    inputs were when they were made.
+    After each apply only torch's version counters are looked at, which every operation of torch moves; the
+    bytes are compared at the end, by `compare`.
     """
 
     def __init__(self) -> None:
-        self._made: dict[tuple[Any, ...], tuple[dict[str, torch.Tensor], Untouched]] = {}
+        self._made: dict[tuple[Any, ...], tuple[dict[str, torch.Tensor], Untouched, Untouched]] = {}
 
     def of(self, given: CallInput) -> tuple[dict[str, torch.Tensor], Untouched]:
-        """Return the tensors of a call by name, and what was in them."""
+        """Return the tensors of a call by name, and what says whether they were written to."""
         kind = (given.topk, given.cast_router, given.metadata == "vector", given.packed, given.input_dtype)
         if kind not in self._made:
             made = _tensors(given)
-            self._made[kind] = made, _remember(made)
-        return self._made[kind]
+            self._made[kind] = made, _Versions(_kept(made)), Untouched(_kept(made))
+        made, versions, _ = self._made[kind]
+        return made, versions
+
+    def compare(self, report: Report, where: str) -> None:
+        """Compare the bytes of all inputs with what they were when they were made."""
+        for _, _, untouched in self._made.values():
+            untouched.compare(report, where)
 
 
-def _remember(made: Mapping[str, torch.Tensor]) -> Untouched:
-    """Remember all but the weights, which are one element seen many times."""
-    return Untouched({name: t for name, t in made.items() if name not in ("w1", "w2")})
+class _Versions(Untouched):
+    """Looks at version counters alone."""
+
+    def _now(self) -> dict[str, tuple[int, bytes]]:
+        return {name: (tensor._version, b"") for name, tensor in self._tensors.items()}
+
+
+def _kept(made: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return all but the weights, which are one element seen many times."""
+    return {name: t for name, t in made.items() if name not in ("w1", "w2")}
 
 
 def _quant_tensors(given: CallInput, made: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -243,22 +256,22 @@ def apply_here(
         given: What the call is told; the environment must be one for it.
         parallel: See `apply_leaf`.
         tensors: See `apply_leaf`.
-        inputs: What other applies were given; None makes inputs for this one alone.
+        inputs: What other applies were given, *tensors* left out; None makes inputs for this one alone.
         result: See `apply_leaf`.
         record: See `apply_leaf`.
     """
     spec = parallel or next(p for p, tp in PARALLEL.values() if tp == given.tp)
     if given.packed:
         spec = replace(spec, dp=2, use_ep=True, all2all_backend="mori_high_throughput")
-    shared, untouched = (inputs or Inputs()).of(given)
+    shared, untouched = inputs.of(given) if inputs else (_tensors(given), None)
     made = {**shared, **(tensors or {})}
     tokens = made["topk_ids"].shape[0]
     output = made.pop("output", torch.empty(tokens, HIDDEN, dtype=getattr(torch, given.output_dtype)))
     calls: list[KernelCall] = []
     error = None
     experts = _build(subject, given, spec, made)
-    if tensors:
-        untouched = _remember(made)
+    if untouched is None:
+        untouched = Untouched(_kept(made))
     with subject.recording(result) if record else nullcontext(calls) as calls:
         try:
             experts.apply(
