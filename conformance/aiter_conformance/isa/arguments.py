@@ -149,6 +149,6 @@ def one_stage(kind: Variant, given: Operands, groups: int) -> Launch:
     }
     persistent = integers["total_tgs"] > 0
     grid = (groups, 1, 1) if persistent else (slices, len(given.sorted.blocks), 1)
-    if kind.quantises:
+    if kind.quantises == "smoothed":
         grid = (grid[1], grid[0], 1)
     return Launch(kind.family, buffers, integers, grid)

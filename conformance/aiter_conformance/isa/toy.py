@@ -3,8 +3,8 @@
 The answer is computed from the logical, de-quantised tensors, never from the packed ones. The arithmetic is
 that found by running the objects: one-stage kernels re-quantise the intermediate per (token, slice of it)
 (fp8: to nearest, int8: truncated), per (token, 128) for blockscale, or round it to the output's 16-bit type
-without quantisation. Those that take 16-bit activations for 8-bit weights smooth them and quantise them per
-(token, expert, 256), in the same way.
+without quantisation. Some take 16-bit activations for 8-bit weights, and quantise them per (token, 128) or,
+smoothed, per (token, expert, 256) in the same way.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def problem(kind: Variant, shape: Shape) -> Problem:
     """
     if shape.intermediate % kind.tile_n:
         raise UsageError(f"intermediate must be a multiple of {kind.tile_n} (got {shape.intermediate})")
-    if kind.quantises and shape.hidden % _K_TILE:
+    if kind.quantises == "smoothed" and shape.hidden % _K_TILE:
         raise UsageError(f"hidden must be a multiple of {_K_TILE} (got {shape.hidden})")
     rng = np.random.default_rng(shape.seed)
     rows = shape.intermediate * (2 if kind.gated else 1)
@@ -154,7 +154,9 @@ def problem(kind: Variant, shape: Shape) -> Problem:
         x.values.reshape(slots, shape.tokens, -1), (shape.topk, shape.tokens, shape.hidden)
     ).transpose(1, 0, 2)
     x_scales = x.scales
-    if kind.quantises:
+    if kind.quantises == "blocks":
+        by_slot = quantiser.groups(by_slot, BLOCK).values
+    elif kind.quantises == "smoothed":
         x_scales = rng.uniform(0.5, 2.0, (shape.experts, shape.hidden)).astype(np.float32)
         inside = replace(quantiser, truncates=True, keeps_largest=True)
         by_slot = inside.groups(by_slot * x_scales[ids], _K_TILE).values
@@ -171,7 +173,9 @@ def problem(kind: Variant, shape: Shape) -> Problem:
     if kind.smooth:
         smooth = rng.uniform(0.5, 2.0, smooth.shape).astype(np.float32)
         hidden = hidden * smooth[ids]
-    again = Quantiser(quantiser.dtype, kind.requant_max, truncates=True, keeps_largest=kind.quantises)
+    again = Quantiser(
+        quantiser.dtype, kind.requant_max, truncates=True, keeps_largest=kind.quantises == "smoothed"
+    )
     requantised = again.groups(hidden, BLOCK if kind.scheme == "fp8-block" else kind.tile_n).values
     operands = Operands(
         tokens=shape.tokens,

@@ -36,8 +36,9 @@ class Variant:
         persistent: Whether work-groups loop over blocks.
         xcd_order: Whether a persistent kernel permutes work-groups over eight chiplets.
         per_slot: Whether activations are [topk, tokens, K], quantised for each expert that a token goes to.
-        quantises: Whether activations are 16-bit, and the kernel multiplies them by a smoothing scale [E, K]
-            and quantises them; its grid is then by blocks and slices.
+        quantises: How the kernel quantises 16-bit activations itself: ``blocks`` per (token, 128), or
+            ``smoothed`` per (token, 256) after it has multiplied them by a smoothing scale [E, K], its grid
+            being by blocks and slices; None where it is given codes.
         smooth: Whether the intermediate is multiplied by a smoothing scale [E, I] before it is re-quantised.
         requant_max: Code that the largest element of the intermediate is scaled to; None without a scale.
     """
@@ -54,7 +55,7 @@ class Variant:
     persistent: bool
     xcd_order: bool
     per_slot: bool
-    quantises: bool
+    quantises: Literal["blocks", "smoothed"] | None
     smooth: bool
     requant_max: float | None
 
@@ -78,7 +79,7 @@ def read_variant(arch: str, file: str, requant_max: float | None = None) -> Vari
     """
     name = PurePath(file).name
     tile = _TILE.search(name)
-    unmodelled = re.search(r"MXfp4|Int4|int4|_a16_|flat|emsort|blockscaleBf16", name)
+    unmodelled = re.search(r"MXfp4|Int4|int4|flat|emsort", name)
     if tile is None or unmodelled or not name.startswith(("fmoe_stage1_bf16_", "fmoe_bf16_", "fmoe_fp16_")):
         raise UsageError(
             f"launch of {name} must be modelled (got {unmodelled[0] if unmodelled else 'no known name'})"
@@ -93,8 +94,9 @@ def read_variant(arch: str, file: str, requant_max: float | None = None) -> Vari
     elif "noquant" not in name:
         raise UsageError(f"quantisation of {name} must be modelled (got none that is)")
     stage1 = name.startswith("fmoe_stage1")
-    quantises = "_smf_" in name
-    per_slot = not quantises and ("multix" in name or (scheme == "int8" and "g1u0" in name))
+    smoothed = "_smf_" in name
+    inside = "blockscaleBf16" in name or "_a16_" in name
+    per_slot = not smoothed and ("multix" in name or (scheme == "int8" and "g1u0" in name))
     return Variant(
         arch=arch,
         family=Family.STAGE1 if stage1 else Family.ONE_STAGE,
@@ -108,7 +110,7 @@ def read_variant(arch: str, file: str, requant_max: float | None = None) -> Vari
         persistent=re.search(r"_psx?_", name) is not None,
         xcd_order=re.search(r"_psx?_.*64x", name) is not None,
         per_slot=per_slot,
-        quantises=quantises,
-        smooth=per_slot or quantises,
+        quantises="smoothed" if smoothed else "blocks" if inside else None,
+        smooth=per_slot or smoothed,
         requant_max=requant_max or _DEFAULT_MAX.get(scheme, ARCHES[arch].fp8_max),
     )

@@ -94,7 +94,11 @@ class IsaProvider:
         weights: torch.Tensor = given["topk_weights" if tkw1 else "topk_weight"]
         ids: torch.Tensor = given["topk_ids"]
         w1, w2 = (_codes(given[name], arch) for name in ("w1", "w2"))
-        x, x_scales = _quantised(kind, hidden.to(torch.float64).numpy())
+        x: npt.NDArray[Any]
+        if kind.quantises:
+            x, x_scales = _bfloat16(hidden), None
+        else:
+            x, x_scales = _quantised(kind, hidden.to(torch.float64).numpy())
         operands = Operands(
             tokens=hidden.shape[0],
             topk=ids.shape[1],
@@ -125,6 +129,11 @@ def _codes(weight: torch.Tensor, arch: str) -> npt.NDArray[Any]:
     if str(weight.dtype).removeprefix("torch.") != ARCHES[arch].fp8:
         raise NotExecutableError(f"weights of {arch} must be {ARCHES[arch].fp8} (got {weight.dtype})")
     return weight.contiguous().view(torch.uint8).numpy().view(_FP8[ARCHES[arch].fp8])
+
+
+def _bfloat16(hidden: torch.Tensor) -> npt.NDArray[Any]:
+    """Hidden states as they lie, bfloat16 [M, K]."""
+    return hidden.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
 
 
 def _scales(scale: torch.Tensor) -> npt.NDArray[np.float32]:

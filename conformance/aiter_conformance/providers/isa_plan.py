@@ -144,9 +144,9 @@ def make_plan(launches: Sequence[Launch], emulator: Emulator) -> Plan:
     for one in helpers:
         if one.role is not Role.SORT and one.operator not in _QUANTISERS:
             raise NotExecutableError("an operator that is not modelled", one.operator)
-    if [one.role for one in launches] != [Role.SORT, Role.QUANTISE, Role.ONE_STAGE]:
+    if len(products) != 1 or launches[0].role is not Role.SORT or launches[-1] is not products[0]:
         raise NotExecutableError(
-            "a call must sort, quantise and launch one kernel", ", ".join(one.operator for one in launches)
+            "a call must sort first and launch one kernel last", ", ".join(one.operator for one in launches)
         )
     [main] = products
     kernel = emulator.kernel(main.kernel)
@@ -155,4 +155,7 @@ def make_plan(launches: Sequence[Launch], emulator: Emulator) -> Plan:
         raise NotExecutableError(
             "only one-stage fp8 kernels without smoothing get a call's tensors", main.kernel
         )
+    quantised = [one for one in helpers if one.role is Role.QUANTISE]
+    if len(quantised) != (0 if kind.quantises else 1):
+        raise NotExecutableError(f"{len(quantised)} quantisations before the kernel", main.kernel)
     return Plan(kernel, tuple(one.operator for one in helpers), main.block_m or kind.tile_m)

@@ -179,7 +179,9 @@ class TestVariant:
     def test_quantises(self) -> None:
         """A kernel that quantises its activations itself smooths them and the intermediate."""
         found = read_variant("gfx942", "fmoe_bf16_pertokenInt8_g1u0_vs_smf_silu_1tg_32x512.co")
-        assert (found.quantises, found.smooth, found.per_slot) == (True, True, False)
+        assert (found.quantises, found.smooth, found.per_slot) == ("smoothed", True, False)
+        other = read_variant("gfx950", "fmoe_bf16_blockscaleBf16_g1u1_vs_1tg_silu_16x128.co")
+        assert (other.quantises, other.smooth, other.scheme) == ("blocks", False, "fp8-block")
         with pytest.raises(UsageError, match=r"hidden must be a multiple of 256 \(got 384"):
             toy.problem(found, toy.Shape(hidden=384, intermediate=512))
 

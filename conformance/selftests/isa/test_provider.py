@@ -189,10 +189,11 @@ class TestMakePlan:
         [
             ((SORT, QUANTISE, CK), r"ck kernels are built on first use \(moe_ck2stages_gemm1\)"),
             ((SORT, replace(QUANTISE, operator="smooth_quant"), *launches(GELU)[2:]), "smooth_quant"),
-            (launches(GELU)[1:], "must sort, quantise and launch one kernel"),
+            (launches(GELU)[1:], "must sort first and launch one kernel last"),
+            ((*launches(GELU)[:1], launches(GELU)[2]), "0 quantisations before the kernel"),
             (launches("nobody"), r"no manifest of the release names the kernel \(nobody\)"),
         ],
-        ids=["built", "operator", "unsorted", "unknown"],
+        ids=["built", "operator", "unsorted", "codes", "unknown"],
     )
     def test_not_executable(
         self, emulator: Emulator, given: tuple[Launch, ...], expected_message: str
