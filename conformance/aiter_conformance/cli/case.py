@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -49,7 +50,9 @@ def run_command(case_text: str, subject_name: str, as_json: bool) -> int:
     _check_torch()
     from aiter_conformance.coverage import parse_problem
     from aiter_conformance.golden import observe
-    from aiter_conformance.levels.reference import provider_for
+    from aiter_conformance.ledger import explains
+    from aiter_conformance.ledgerfile import load_ledger
+    from aiter_conformance.levels.reference import observation, provider_for
     from aiter_conformance.providers.reference_families import FamilyRefusal
 
     problem = parse_problem(case_text)
@@ -59,20 +62,23 @@ def run_command(case_text: str, subject_name: str, as_json: bool) -> int:
     except FamilyRefusal as refusal:
         msg = f"NOT RUN: {refusal}"
         raise InfrastructureError(msg) from refusal
+    known = explains(load_ledger(), observation(problem.case.cell, case_text, verdict))
     if as_json:
-        document = {
+        document: dict[str, Any] = {
             "case": case_text,
             "subject": f"{subject.name}@{subject.version}",
             "right": verdict.passed,
         }
         document |= {"bound_ratio": verdict.bound_ratio, "row_error": verdict.row_error}
-        print_json(document | {"message": verdict.message})
+        print_json(document | {"message": verdict.message, "known": None if known is None else known.id})
     else:
         click.echo(f"{case_text}: {'right' if verdict.passed else 'WRONG'}")
         click.echo(f"  largest error: {verdict.bound_ratio:.3g} of the bound (2 is the limit)")
         click.echo(f"  largest relative error of a row: {verdict.row_error:.3g}")
         if verdict.message:
             click.echo(f"  {verdict.message}")
+        if known is not None:
+            click.echo(f"  known: {known.title} ({known.id})")
     return int(not verdict.passed)
 
 

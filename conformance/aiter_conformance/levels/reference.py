@@ -20,7 +20,7 @@ from aiter_conformance.golden import AITER_RELEASE, SITU_SETTING, observe
 from aiter_conformance.ledger import Entry, Observation, judge
 from aiter_conformance.ledgerfile import load_ledger
 from aiter_conformance.numerics.inputs import Features
-from aiter_conformance.numerics.verdict import ROW_ERROR, bucket
+from aiter_conformance.numerics.verdict import ROW_ERROR, Verdict, bucket
 from aiter_conformance.outcome import Kind, Outcome, Reason
 from aiter_conformance.protocols import Subject
 from aiter_conformance.providers.reference import ReferenceProvider
@@ -80,6 +80,20 @@ def _two_digits(size: float) -> float:
     return float(f"{size:.2g}")
 
 
+def observation(cell: Cell, case: str, verdict: Verdict) -> Observation:
+    """Return what the ledger is asked about one input; its size is the relative error of the output."""
+    return Observation(
+        AITER_RELEASE,
+        str(cell),
+        case,
+        Kind.PASS if verdict.passed else Kind.FAIL,
+        reason=None if verdict.passed else Reason.NUMBERS_DIFFER,
+        size=verdict.relative_error,
+        message=verdict.message,
+        level=Level.REFERENCE,
+    )
+
+
 def observe_cell(subject: Subject, cell: Cell, ledger: Sequence[Entry] | None = None) -> Outcome:
     """Return whether every input that the level needs of an accepted cell gives the right numbers.
 
@@ -103,17 +117,7 @@ def observe_cell(subject: Subject, cell: Cell, ledger: Sequence[Entry] | None = 
         except Exception as error:  # whatever the subject raises for an input that the contract accepts
             seen.wrong.append(f"{name}, {case}: {type(error).__name__}: {error}")
             continue
-        size = verdict.relative_error
-        observed = Observation(
-            AITER_RELEASE,
-            str(cell),
-            case,
-            Kind.PASS if verdict.passed else Kind.FAIL,
-            reason=None if verdict.passed else Reason.NUMBERS_DIFFER,
-            size=size,
-            message=verdict.message,
-            level=Level.REFERENCE,
-        )
+        observed = observation(cell, case, verdict)
         matching = [entry for entry in entries if entry.matches(observed)]
         faults = judge(matching, [observed], full=False)
         if matching and not faults:
@@ -125,7 +129,7 @@ def observe_cell(subject: Subject, cell: Cell, ledger: Sequence[Entry] | None = 
         if faults or not verdict.passed:
             why = "; ".join(f"{fault.entry}: {fault.message}" for fault in faults) or verdict.message
             seen.wrong.append(f"{name}, {case}: {why}")
-            seen.size = max(seen.size, size)
+            seen.size = max(seen.size, verdict.relative_error)
     return _outcome(seen, cell)
 
 
