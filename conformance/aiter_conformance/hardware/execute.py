@@ -107,7 +107,8 @@ def _run(item: Item, setting: Setting, details: dict[str, Any], *, timed: bool) 
             message = f"A kernel must leave its inputs alone (changed: {', '.join(touched)})."
             return _failed(item, Trouble(Kind.FAIL, Reason.INPUTS_CHANGED, message), details)
     outputs.append(("bridge", _through_bridge(problem, call, setting)))
-    details |= {"kernels": list(seen.names), "source": seen.source}
+    products = seen.products
+    details |= {"kernels": list(products), "others": len(seen.names) - len(products), "source": seen.source}
     details["deterministic"] = all(torch.equal(_bits(o), _bits(outputs[0][1])) for _, o in outputs)
 
     verdicts = [(name, _judged(output, expect, problem)) for name, output in outputs]

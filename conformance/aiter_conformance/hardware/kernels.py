@@ -31,6 +31,8 @@ _FAMILIES: Final = tuple(
 # The name within a C++ symbol, mangled or not: _ZN5aiter48fmoe_...E, aiter::fmoe_...
 _MANGLED: Final = re.compile(r"aiter(\d+)(fmoe_\w+)")
 _PLAIN: Final = re.compile(r"fmoe_\w+")
+_LONGEST: Final = 120  # of AITER's own names, all are shorter
+_AROUND: Final = 30
 _LOGGED: Final = re.compile(r"kernelName[12]='([^']+)'")
 
 
@@ -45,6 +47,12 @@ class Seen:
 
     names: tuple[str, ...] = ()
     source: Source = "none"
+
+    @property
+    def products(self) -> tuple[str, ...]:
+        """Names of the kernels that compute products, long ones cut: a C++ template can fill a page."""
+        found = ((name, _search(name)) for name in self.names)
+        return tuple(_cut(name, match) for name, match in found if match is not None)
 
     @property
     def families(self) -> frozenset[str]:
@@ -68,6 +76,17 @@ class Expected:
 def family_of(name: str) -> str | None:
     """Return the kernel family of a name, as traces call it; None for what computes no product."""
     return next((family for family, pattern in _FAMILIES if pattern.search(name)), None)
+
+
+def _search(name: str) -> re.Match[str] | None:
+    return next((match for _, pattern in _FAMILIES if (match := pattern.search(name)) is not None), None)
+
+
+def _cut(name: str, match: re.Match[str]) -> str:
+    """Return a name with the part that tells its family, and little around it where it is long."""
+    if len(name) <= _LONGEST:
+        return name
+    return f"...{name[max(0, match.start() - _AROUND) : match.end() + _AROUND]}..."
 
 
 def assembly_name(name: str) -> str | None:

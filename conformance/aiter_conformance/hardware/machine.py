@@ -25,6 +25,7 @@ class Machine:
         gpus: How many there are.
         name: Product name of the GPU.
         memory: Bytes of memory of one.
+        clock: Highest clock of its CUs in Hz; 0 where torch does not say.
         versions: Of python, torch, hip, rocm, driver and aiter, and the build arch list.
         simulated: Whether there is no GPU at all: a stand-in that tests the harness.
     """
@@ -33,6 +34,7 @@ class Machine:
     gpus: int
     name: str
     memory: int
+    clock: int
     versions: dict[str, str]
     simulated: bool
 
@@ -98,6 +100,7 @@ def read_machine(found: dict[str, Any]) -> Machine:
         gpus=len(found["gpus"]),
         name=found["gpus"][0]["name"],
         memory=found["gpus"][0]["memory"],
+        clock=found["gpus"][0]["clock"],
         versions={name: str(found[name]) for name in named},
         simulated=found["simulated"],
     )

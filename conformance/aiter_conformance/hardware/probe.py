@@ -44,7 +44,7 @@ def find() -> dict[str, Any]:
 def _simulated(plan: dict[str, Any]) -> dict[str, Any]:
     """Return the machine that a plan describes."""
     board = plan["board"]
-    gpu = {"arch": board["arch"], "units": board["units"], "name": "simulated", "memory": 0}
+    gpu = {"arch": board["arch"], "units": board["units"], "name": "simulated", "memory": 0, "clock": 0}
     facts = {"driver": "simulated", "rocm": "simulated", "hip": "simulated", "simulated": True}
     return facts | {
         "torch": metadata.version("torch"),
@@ -66,7 +66,9 @@ def _ask_torch(found: dict[str, Any]) -> None:
         for index in range(torch.cuda.device_count()):
             given = torch.cuda.get_device_properties(index)
             gpu = {"arch": given.gcnArchName.partition(":")[0], "units": given.multi_processor_count}
-            found["gpus"].append(gpu | {"name": given.name, "memory": given.total_memory})
+            # In kHz, and only in newer versions of torch.
+            clock = 1000 * getattr(given, "clock_rate", 0)
+            found["gpus"].append(gpu | {"name": given.name, "memory": given.total_memory, "clock": clock})
 
 
 def _ask_aiter(found: dict[str, Any]) -> None:

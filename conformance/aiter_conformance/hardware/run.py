@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from aiter_conformance import __version__, evidence
@@ -18,6 +18,7 @@ from aiter_conformance.hardware.items import Item, Tier, needed, plan
 from aiter_conformance.hardware.journal import Journal
 from aiter_conformance.hardware.machine import Machine
 from aiter_conformance.hardware.process import Limits
+from aiter_conformance.hardware.roofline import time_of_cell
 from aiter_conformance.ledgerfile import load_ledger
 from aiter_conformance.levels.hardware import Ledger, cell_outcome
 from aiter_conformance.models import Model
@@ -180,7 +181,10 @@ def _record(
         ran = {item: outcomes[item] for item in group if item in outcomes}
         if ran:  # a cell that nothing was seen of is left out
             cell = group[0].case.cell
-            by_cell[cell] = cell_outcome(needed(cell), ran, ledger)
+            outcome = cell_outcome(needed(cell), ran, ledger)
+            if (took := time_of_cell(ran, machine)) is not None:
+                outcome = replace(outcome, details=outcome.details | {"time": took})
+            by_cell[cell] = outcome
     order = {cell: number for number, cell in enumerate(load_axes().cells())}
     return Evidence(
         level=Level.HARDWARE,

@@ -198,7 +198,10 @@ def _compared(attempt: Attempt, work: Work) -> Attempt:
         return attempt
     seen = Seen(tuple(attempt.details.get("kernels", ())), attempt.details.get("source", "none"))
     if not seen.families:
-        message = "The numbers are right, but neither profiler nor log says which kernels ran."
+        message = (
+            "The numbers are right, but neither profiler nor log names a kernel of AITER's for them "
+            f"(source: {seen.source}, {attempt.details.get('others', 0)} other kernels)."
+        )
         return replace(attempt, kind=Kind.NOT_RUN, reason=Reason.KERNELS_UNSEEN, message=message)
     expected = work.expected.get(attempt.item)
     if expected is None:

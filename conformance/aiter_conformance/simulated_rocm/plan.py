@@ -14,7 +14,6 @@ from aiter_conformance.hardware.probe import SIMULATION
 Deed = Literal[
     "lie",  # one element of one row is wrong
     "nan",  # one element is NaN
-    "leave-output",  # the last row is not written
     "write-weights",  # a weight is changed
     "segfault",
     "abort",

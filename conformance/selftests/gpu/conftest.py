@@ -18,7 +18,7 @@ from aiter_conformance.simulated_rocm import SITE, VERSION
 from aiter_conformance.simulated_rocm.plan import Fault, Plan
 
 # A worker's own work takes a second; a busy machine needs more.
-LIMITS = Limits(start=120, item=15, build=15)
+LIMITS = Limits(start=120, item=60, build=60)
 
 
 class Run:
@@ -78,14 +78,14 @@ def simulate(tmp_path_factory: pytest.TempPathFactory) -> Simulate:
 
 @pytest.fixture(scope="session")
 def deadly(simulate: Simulate) -> Run:
-    """A run with a fault that kills, one that hangs, a lie, a rare lie and a spoilt weight."""
+    """A run with a fault that kills, one that hangs once, a lie, a rare lie and a spoilt weight."""
     return simulate(
         Fault("segfault", tokens=1),
-        Fault("hang", tokens=33),
+        Fault("hang", tokens=33, times=1),
         Fault("lie", tokens=37),
         Fault("lie", tokens=20, times=1),
         Fault("write-weights", hidden=512),
-        limits=Limits(start=120, item=7),
+        limits=Limits(start=120, item=20),
     )
 
 

@@ -22,6 +22,7 @@ CELL = load_axes().parse_cell("gfx942/bf16/silu/out")
 PASS = Attempt("x", 1, Kind.PASS)
 FAIL = Attempt("x", 1, Kind.FAIL, Reason.NUMBERS_DIFFER, "It is wrong.")
 CRASH = Attempt("x", 1, Kind.CRASH, Reason.CRASHED, "It died.")
+HANG = Attempt("x", 1, Kind.TIMEOUT, Reason.TIMED_OUT, "It did not end.")
 MEMORY = Attempt("x", 1, Kind.NOT_RUN, Reason.OUT_OF_MEMORY, "It was too large.")
 NO_LEDGER = Ledger((), "0.1.20", "gfx942:304")
 
@@ -41,6 +42,7 @@ class TestDecide:
             ([MEMORY, PASS], PASS.outcome),
             ([FAIL, FAIL, FAIL], FAIL.outcome),
             ([CRASH, FAIL, FAIL], CRASH.outcome),
+            ([HANG, HANG, HANG], HANG.outcome),
             ([MEMORY, MEMORY, MEMORY], MEMORY.outcome),
             ([MEMORY, MEMORY, CRASH], CRASH.outcome),
         ],

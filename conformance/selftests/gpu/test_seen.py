@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
@@ -9,9 +10,11 @@ import pytest
 import torch
 
 from aiter_conformance.axes import load_axes
+from aiter_conformance.case import Case
 from aiter_conformance.coverage import problems
 from aiter_conformance.errors import InfrastructureError
 from aiter_conformance.hardware import probe
+from aiter_conformance.hardware.items import needed
 from aiter_conformance.hardware.kernels import (
     Expected,
     Seen,
@@ -22,11 +25,14 @@ from aiter_conformance.hardware.kernels import (
     logged_kernels,
     watch,
 )
-from aiter_conformance.hardware.machine import read_machine
+from aiter_conformance.hardware.machine import Machine, read_machine
+from aiter_conformance.hardware.roofline import Floor, floor, time_of_cell
 from aiter_conformance.hardware.shuffles import pack_with
 from aiter_conformance.hardware.trouble import sentence, trouble
+from aiter_conformance.numerics.inputs import Problem
 from aiter_conformance.numerics.packed import pack
-from aiter_conformance.outcome import Kind, Reason
+from aiter_conformance.outcome import Kind, Outcome, Reason
+from aiter_conformance.trace.board import Board
 
 ASM = "_ZN5aiter48fmoe_stage1_bf16_pertokenFp8_g1u1_32x128_3tg_pf3E"
 CK = "void ck::kernel_moe_gemm_2lds<ck::GridwiseMoeGemm<ck::tensor_layout::gemm::RowMajor>>"
@@ -104,6 +110,15 @@ class TestWatch:
         ]
         assert logged_kernels(lines) == ("k1", "k2")
 
+    def test_long_names_are_cut_and_still_tell(self) -> None:
+        """A C++ name of a page is cut around the part that tells its family; helpers are left out."""
+        long = "void ck_tile::kentry<" + "x, " * 200 + "ck_tile::MoeFlatmmKernel<" + "y, " * 200
+        seen = Seen((long, "void at::native::fill"), "profiler")
+        (shown,) = seen.products
+        assert len(shown) < 120
+        assert family_of(shown) == "ck-tile"
+        assert Seen((ASM,), "profiler").products == (ASM,)
+
     def test_nothing_said(self) -> None:
         """Without profiler and log the source is none."""
         assert watch(lambda: 7, profile=False) == (7, Seen())
@@ -146,6 +161,7 @@ class TestReadMachine:
         "units": 304,
         "name": "AMD Instinct MI300X",
         "memory": 1,
+        "clock": 2_100_000_000,
     }
 
     def found(self, **changed: Any) -> dict[str, Any]:
@@ -215,3 +231,44 @@ class TestPackWith:
         assert differing == ["w1", "w2"]
         assert not torch.equal(packed.w1, pack(self.PROBLEM).w1)
         assert packed.w1.is_shuffled  # type: ignore[attr-defined]
+
+
+class TestRoofline:
+    """`floor` and `time_of_cell`."""
+
+    MI300X = Machine(Board("gfx942", 304), 1, "AMD Instinct MI300X", 1, 2_100_000_000, {}, False)
+
+    def problem(self, tokens: int, scheme: str = "bf16") -> Problem:
+        """Return a layer of one expert with K = N = 1024."""
+        cell = load_axes().parse_cell(f"gfx942/{scheme}/silu/out")
+        return Problem(Case(cell, experts=1, topk=1, hidden=1024, intermediate=1024, tokens=tokens))
+
+    def test_few_tokens_are_bound_by_memory(self) -> None:
+        """One token reads 3 * 2^20 weights of two bytes, and its row in and out, at 5.3 TB/s."""
+        found = floor(self.problem(1), self.MI300X)
+        assert found == Floor((3 * 2**20 * 2 + 2 * 2 * 1024) / 5.3e12, "bandwidth")
+
+    def test_many_tokens_are_bound_by_the_matrix_cores(self) -> None:
+        """4096 tokens take 2 * 3 * 2^20 operations each, at 304 * 2048 a clock; fp8 takes half of it."""
+        found = floor(self.problem(4096), self.MI300X)
+        assert found == Floor(4096 * 6 * 2**20 / (304 * 2048 * 2.1e9), "matrix rate")
+        fp8 = floor(self.problem(4096, "fp8-channel"), self.MI300X)
+        assert fp8 == Floor(found.seconds / 2, "matrix rate")
+
+    def test_an_unknown_board_has_none(self) -> None:
+        """No figure is made up for a product that is not in the table, nor where the clock is not known."""
+        assert floor(self.problem(1), replace(self.MI300X, name="AMD Instinct MI999")) is None
+        assert floor(self.problem(1), replace(self.MI300X, clock=0)) is None
+
+    def test_the_record_has_the_largest_input(self) -> None:
+        """Of the inputs that passed, the one with the highest floor is shown; failures have no time."""
+        items = needed(load_axes().parse_cell("gfx942/bf16/silu/out"))[:3]
+        passed = Outcome(Kind.PASS, details={"seconds": 1e-3})
+        wrong = Outcome(Kind.FAIL, Reason.NUMBERS_DIFFER, "It is wrong.", {"seconds": 1e-3})
+        found = time_of_cell(dict(zip(items, (passed, passed, wrong), strict=True)), self.MI300X)
+        assert found is not None
+        assert (found["input"], found["microseconds"], found["bound"]) == (
+            "tokens/r0/M17",
+            1000.0,
+            "bandwidth",
+        )
