@@ -10,13 +10,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from aiter_conformance.checks.properties_shared_experts import Buffers, initialise
 from aiter_conformance.golden import Observation, apply_leaf, live_rows
 from aiter_conformance.levels.reference import provider_for
+from aiter_conformance.numerics.formats import E8M0_NAN
 from aiter_conformance.numerics.inputs import Features, Problem
+from aiter_conformance.numerics.layout import pack_scales, weight_layouts
 from aiter_conformance.numerics.oracle import expected
 from aiter_conformance.numerics.packed import Packed, pack
 from aiter_conformance.numerics.pipeline import nominal_pipeline
@@ -136,11 +139,16 @@ class TestC8:
 
     @pytest.mark.parametrize("tokens", [1, 33])
     def test_padded_groups(self, tokens: int, problem_of: ProblemOf, observed: Observed) -> None:
-        """NaN in the groups that are padding changes nothing."""
+        """NaN in the groups and rows that are padding changes nothing."""
         problem = problem_of("gfx950/mxfp4-w4a4/silu/out", tokens=tokens, intermediate=384)
         packed = pack(problem)
-        marked = torch.zeros(packed.quant["w2_scale"].shape, dtype=torch.uint8)
-        assert marked.shape == (5 * 256, 16)
+        layouts = weight_layouts("mxfp4-w4a4", "silu")
+        made = [problem.expert(expert) for expert in problem.held_experts]
+        for name, layout in zip(("w1", "w2"), layouts, strict=True):
+            scales = np.stack([np.asarray(getattr(weights, name).scales) for weights in made])
+            packed.quant[f"{name}_scale"] = torch.from_numpy(pack_scales(scales, layout, fill=E8M0_NAN))
+        assert packed.quant["w2_scale"].shape == (5 * 256, 16)
+        assert int((packed.quant["w2_scale"] == E8M0_NAN).sum()) == 5 * 256 * 4
         seen = observed(problem, packed=packed)
         assert seen.verdict.passed, seen.verdict.message
 
