@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from aiter_conformance import bench
 from aiter_conformance.bench import FIGURES, Figure, Given, Measured, measure, with_memory
+from aiter_conformance.bench_figures import slow_selftests
 
 GIVEN = Given("/nowhere.whl", None, "/nowhere")
 
@@ -59,6 +60,17 @@ class TestMeasure:
         seen = measure(next(f for f in FIGURES if f.name.startswith("inventory")), GIVEN)
         assert seen.values == ()
         assert seen.reason.startswith("it ended with 1: ")
+
+
+class TestSlowSelftests:
+    """`slow_selftests`."""
+
+    def test_read(self) -> None:
+        """They are those of the session, and each is a folder of tests."""
+        root = Path(__file__).parents[2]
+        folders = slow_selftests(root)
+        assert "numerics" in folders
+        assert all((root / "conformance" / "selftests" / folder).is_dir() for folder in folders)
 
 
 class TestWithMemory:
