@@ -162,11 +162,9 @@ def junit_xml(outcomes: dict[Item, Outcome]) -> str:
             by_cell[cell] = ET.SubElement(suites, "testsuite", name=cell)
         test = ET.SubElement(by_cell[cell], "testcase", classname=cell, name=str(item))
         if outcome.kind is not Kind.PASS:
-            tag = "failure" if outcome.kind in _BAD else "skipped"
-            words = {"message": str(outcome.message)} | (
-                {"type": str(outcome.reason)} if tag == "failure" else {}
-            )
-            ET.SubElement(test, tag, **words)
+            bad = outcome.kind in _BAD
+            mark = ET.SubElement(test, "failure" if bad else "skipped", message=str(outcome.message))
+            mark.set("type", str(outcome.reason))
     for suite in by_cell.values():
         for name, tag in (
             ("tests", "testcase"),

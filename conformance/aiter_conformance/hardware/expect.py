@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from aiter_conformance.contract import W4A16_SCHEMES
 from aiter_conformance.errors import InfrastructureError
@@ -14,7 +15,9 @@ from aiter_conformance.hardware.kernels import Expected, expected_of
 from aiter_conformance.providers.reference_families import FamilyRefusal, choose_family
 from aiter_conformance.release.artefact import Release
 from aiter_conformance.trace.board import Board
-from aiter_conformance.trace.call import Call, call_of_case
+from aiter_conformance.trace.call import Call, Situ, call_of_case
+
+_SITU: Final[dict[str, Situ]] = {"a4w4": "a4w4", "a8w4": "a8w4", "a16w4": "a16w4"}
 
 
 def trace_expected(
@@ -48,7 +51,7 @@ def call_of_item(item: Item) -> Call:
 
     problem = item.problem
     cell, shared = item.case.cell, problem.features.shared_experts
-    setting = problem.features.situ or SITU_SETTING.get(cell.scheme)
+    setting = problem.features.situ or SITU_SETTING.get(cell.scheme, "")
     call = call_of_case(item.case, bias=problem.features.biases)
     return replace(
         call,
@@ -56,7 +59,7 @@ def call_of_item(item: Item) -> Call:
         local_experts=call.local_experts + shared,
         topk=call.topk + shared,
         swiglu_limit=problem.features.swiglu_limit,
-        **({"situ": setting} if setting and cell.activation == "situ" else {}),
+        situ=_SITU.get(setting, call.situ) if cell.activation == "situ" else call.situ,
     )
 
 

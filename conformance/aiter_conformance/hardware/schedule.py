@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -169,7 +169,7 @@ def _run_group(group: Sequence[Item], work: Work, gpu: int, end: float | None) -
     return True
 
 
-def _attempts(batch: Sequence[Item], work: Work, gpu: int) -> process.Iterator[Attempt]:
+def _attempts(batch: Sequence[Item], work: Work, gpu: int) -> Iterator[Attempt]:
     order = Order(tuple(map(str, batch)), work.subject, work.aiter, work.device)
     log = work.logs / f"gpu-{gpu}.log"
     return process.attempts(order, work.gpus[gpu], work.limits, log)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from types import ModuleType
 from typing import Any, Final
 
@@ -90,17 +90,19 @@ def on_device(packed: Packed, device: str) -> Packed:
 
     The mark that AITER reads off weights is kept.
     """
-    moved = {
-        each.name: _copied(getattr(packed, each.name), device)
-        for each in fields(packed)
-        if each.name != "quant"
-    }
-    return replace(packed, **moved, quant={name: _copied(t, device) for name, t in packed.quant.items()})
+    mask = packed.expert_mask
+    return Packed(
+        hidden_states=_copied(packed.hidden_states, device),
+        topk_weights=_copied(packed.topk_weights, device),
+        topk_ids=_copied(packed.topk_ids, device),
+        expert_mask=None if mask is None else _copied(mask, device),
+        w1=_copied(packed.w1, device),
+        w2=_copied(packed.w2, device),
+        quant={name: _copied(tensor, device) for name, tensor in packed.quant.items()},
+    )
 
 
-def _copied(tensor: torch.Tensor | None, device: str) -> torch.Tensor | None:
-    if tensor is None:
-        return None
+def _copied(tensor: torch.Tensor, device: str) -> torch.Tensor:
     # Types of less than a byte cannot be cloned as they are.
     copy = _bytes(tensor).clone().to(device).view(tensor.dtype)
     if getattr(tensor, "is_shuffled", False):
