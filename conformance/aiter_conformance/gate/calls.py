@@ -36,9 +36,10 @@ _DISPATCH: Final = {
 _BECAUSE: Final = {
     Code.SPLIT_TOO_FINE.value: ("anchor block-fp8-split-k-guard",),
     Code.WRONG_FP8.value: ("anchor fp8-dtype-of-arch", "anchor fp8-by-runtime-arch"),
-    Code.WRONG_ACTIVATION.value: ("anchor tuned-key-activation",),
-    Code.NO_KERNEL.value: ("anchor tuned-key-activation",),
 }
+# How the dispatch names a row that was found whatever its activation, and what can be wrong because of that.
+_BLIND: Final = "tuned-whatever-the-activation"
+_BY_BLIND_LOOKUP: Final = (Code.WRONG_ACTIVATION.value, Code.NO_KERNEL.value)
 # What whoever makes the call is told of, when the kernel is built or launched; of anything else that is wrong
 # nobody is, and the numbers are.
 _TOLD: Final = frozenset(
@@ -47,7 +48,7 @@ _TOLD: Final = frozenset(
         *(Code.NOTHING_LAUNCHED.value, Reason.DISPATCH_REFUSES.value),
     }
 )
-_TUNED: Final = frozenset({"tuned", "tuned-whatever-the-activation"})
+_TUNED: Final = frozenset({"tuned", _BLIND})
 _LAUNCHED: Final = re.compile(
     r"(?P<kernels>.*) in (?P<dtype>\S+), (?P<dispatch>[\w-]+)(?:; wrong: (?P<wrong>.+))?"
 )
@@ -269,8 +270,10 @@ def _reasons(was: State, is_: State, item: Item) -> Iterator[str]:
         yield "anchor tuned-key-activation"
     if (" split " in was.kernels) != (" split " in is_.kernels):
         yield "anchor block-fp8-split-k-guard"
+    blind = _BLIND in (was.dispatch, is_.dispatch)
     for code in sorted(was.wrong ^ is_.wrong):
         yield from _BECAUSE.get(code, ())
+        yield from ("anchor tuned-key-activation",) if blind and code in _BY_BLIND_LOOKUP else ()
     call = _call(item)
     if call is not None:
         yield tuned_token(item.note, call)

@@ -59,13 +59,10 @@ def find_causes(changes: Sequence[Change]) -> tuple[Cause, ...]:
     """
     moved = [change for change in changes if change.change not in (ChangeClass.SAME, ChangeClass.UNKNOWN)]
     moved.sort(key=lambda change: (change.item.kind.rank, change.id))
-    by_token: dict[str, list[Change]] = defaultdict(list)
-    for change in moved:
-        for token in change.provides:
-            by_token[token].append(change)
+    below = _Below(moved)
     grouped: dict[tuple[ChangeClass, ItemKind, str, str | None], tuple[list[Change], list[Change]]] = {}
     for change in moved:
-        root = _root(change, by_token)
+        root = _root(change, below)
         key = (root.change, *_name(root), root.covered)
         roots, consequences = grouped.setdefault(key, ([], []))
         (roots if root is change else consequences).append(change)
@@ -90,16 +87,41 @@ def _name(root: Change) -> tuple[ItemKind, str]:
     return root.item.kind, root.group
 
 
-def _root(change: Change, by_token: dict[str, list[Change]]) -> Change:
+def _root(change: Change, below: _Below) -> Change:
     """Follow a change down to where it comes from; ranks fall with each step, so that this ends."""
     while True:
-        candidates = [
-            other
-            for token in change.rests_on
-            for other in by_token.get(token, ())
-            if other.item.kind.rank < change.item.kind.rank
-            and change.change.direction in (0, other.change.direction)
-        ]
+        candidates = below.of(change)
+        if not candidates and change.item.kind is ItemKind.CELL:
+            candidates = below.of_inputs(change)
         if not candidates:
             return change
         change = min(candidates, key=lambda other: (other.item.kind.rank, other.id))
+
+
+class _Below:
+    """What changes can come from: those that provide what others rest on."""
+
+    def __init__(self, changes: Iterable[Change]) -> None:
+        self._by_token: dict[str, list[Change]] = defaultdict(list)
+        self._inputs: dict[str, list[Change]] = defaultdict(list)
+        for change in changes:
+            for token in change.provides:
+                self._by_token[token].append(change)
+            if change.item.kind is ItemKind.CASE:
+                self._inputs[calls.cell_of(change.item)].append(change)
+
+    def of(self, change: Change) -> list[Change]:
+        """Return the changes of what a change rests on that lie deeper and go in the same direction."""
+        return [
+            other
+            for token in change.rests_on
+            for other in self._by_token.get(token, ())
+            if other.item.kind.rank < change.item.kind.rank
+            and change.change.direction in (0, other.change.direction)
+        ]
+
+    def of_inputs(self, cell: Change) -> list[Change]:
+        """Return what a cell's inputs come from, where all that went its way come from below the cell."""
+        inputs = [c for c in self._inputs[cell.item.key] if c.change.direction == cell.change.direction != 0]
+        found = [[one for one in self.of(c) if one.item.kind is not ItemKind.CELL] for c in inputs]
+        return [one for each in found for one in each] if all(found) else []

@@ -180,6 +180,30 @@ class TestTrace:
         assert [cause.change.value for cause in report.causes] == [found]
         assert sum(report.counts[ItemKind.CASE].values()) == 2
 
+    @pytest.mark.parametrize(
+        ("dispatch", "causes"),
+        [
+            ("tuned-whatever-the-activation", ["anchor:tuned-key-activation"]),
+            ("default", ["anchor:tuned-key-activation", "dispatch:wrong-activation"]),
+        ],
+    )
+    def test_a_cell_under_what_its_inputs_come_from(
+        self,
+        good_side: Side,
+        side: Callable[[Mapping[str, bytes], str], Side],
+        release_files: Files,
+        sides: Gate,
+        dispatch: str,
+        causes: list[str],
+    ) -> None:
+        """A cell whose inputs all go wrong by the blind lookup is under its anchor; by default it is not."""
+        blind = release_files | {MOE: release_files[MOE].replace(b"str(activation)", b"activation")}
+        wrong = f"asm gelu in bf16, {dispatch}; wrong: wrong-activation"
+        failed = Outcome(Kind.FAIL, Reason.WRONG_ACTIVATION, "It does Gelu.", kernels(M16=wrong))
+        old = traced(good_side, Outcome(Kind.PASS, details=kernels(M16="asm silu in bf16, tuned")))
+        report = sides(old, traced(side(blind, "0.1.18.post1"), failed))
+        assert [cause.id for cause in report.failing] == sorted(causes)
+
     def test_numbers_that_got_worse(self, good_side: Side, sides: Gate) -> None:
         """Where evidence says how far the numbers are from the oracle, another distance is named."""
         numbers = {"cases": 3, "bound_ratio": "<= 1", "row_error": "<= 0.25"}
