@@ -113,7 +113,8 @@ def _lacking_instruction(launch: Launch, arch: str) -> str | None:
     """Return the instruction that a kernel needs and the arch lacks.
 
     Scaled matrix products, conversions from fp4 and packed bf16 additions to buffers came with CDNA4 (AMD's
-    "CDNA4 instruction set architecture"); CK leaves its fp4 kernels out on gfx942 (``gen_instances.py``).
+    "CDNA4 instruction set architecture"; FlyDSL 0.3.1 and LLVM 22.1 "cannot select" the last for gfx942). CK
+    leaves its fp4 kernels out on gfx942 (``gen_instances.py``).
     """
     if arch != "gfx942":
         return None

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 import torch
 
-from aiter_conformance.trace.worker.fake_torch import like, on_meta
+from aiter_conformance.trace.worker.fake_torch import like, on_meta, twin
 
 
 def meta(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -62,6 +62,24 @@ class TestLike:
         assert asked == []
         assert [quick(IDS, meta(2)), quick(IDS, inplace=True), quick(torch.ones(1))] == [0, 0, 0]
         assert asked == [2, 1, 1]
+
+
+class TestTwin:
+    """``twin``: a function like `torch.empty_like`."""
+
+    @pytest.mark.parametrize("tensor", [meta(3, 2), meta(3, 2).T, IDS, torch.ones(2), meta()], ids=str)
+    @pytest.mark.parametrize(
+        "options",
+        [{}, {"dtype": torch.bfloat16}, {"device": "meta"}, {"device": "cuda"}, {"requires_grad": False}],
+        ids=str,
+    )
+    def test_as_torch(self, tensor: torch.Tensor, options: dict[str, Any]) -> None:
+        """Shape, dtype, strides and device are those of torch's own; the GPU is the meta device."""
+        actual = twin(torch.zeros_like)(tensor, **options)
+        known = {**options, "device": "meta"} if options.get("device") == "cuda" else options
+        expected = torch.zeros_like(tensor, **known)
+        described = (actual.shape, actual.dtype, actual.device, actual.stride())
+        assert described == (expected.shape, expected.dtype, expected.device, expected.stride())
 
 
 class TestOnMeta:

@@ -25,6 +25,7 @@ _TORCH: Final = {
 # Parameters that the generated module was made for: it is asked for with just these values.
 _GIVEN: Final = ("act_op", "quant", "mul_routed_weight_stage", "is_shuffled")
 _TOKEN: Final = re.compile(r"\s*(?:(if|else|return|TORCH_CHECK)\b|([{}();])|([^{}();\s][^{}();]*))")
+_PARENTHESIS: Final = re.compile(r"[()]")
 _RETURNED: Final = re.compile(r"(?P<function>\w+)\s*<(?P<arguments>.*)>\s*", re.DOTALL)
 
 
@@ -142,11 +143,11 @@ class _Reader:
         """Return what stands between the next pair of parentheses."""
         opening = self._text.find("(", self._at)
         depth = 0
-        for position in range(opening, len(self._text)):
-            depth += {"(": 1, ")": -1}.get(self._text[position], 0)
+        for found in _PARENTHESIS.finditer(self._text, opening):
+            depth += 1 if found[0] == "(" else -1
             if depth == 0:
-                self._at = position + 1
-                return self._text[opening + 1 : position]
+                self._at = found.end()
+                return self._text[opening + 1 : found.start()]
         msg = "parentheses must be closed"
         raise HeuristicsError(msg)
 

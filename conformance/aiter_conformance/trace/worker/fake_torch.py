@@ -17,13 +17,13 @@ _GPU: Final = ("cuda", "hip")
 
 # Torch's functions that take a device by keyword, and tensors' methods that take one.
 _FACTORIES: Final = (
-    *("empty", "empty_like", "empty_strided", "zeros", "zeros_like", "ones", "ones_like"),
-    *("full", "full_like"),
+    *("empty", "empty_strided", "zeros", "ones", "full", "full_like"),
     *("tensor", "as_tensor", "asarray", "scalar_tensor", "arange", "linspace", "eye"),
     *("rand", "rand_like", "randn", "randn_like", "randint", "randint_like", "randperm"),
 )
 # Options of elementwise operations that play no part in the result's shape and dtype.
 _PLAIN_OPTIONS: Final = frozenset({"approximate"})
+_TWINS: Final = ("empty_like", "zeros_like", "ones_like")
 _METHODS: Final = ("new_empty", "new_zeros", "new_ones", "new_full", "new_tensor")
 
 
@@ -82,6 +82,28 @@ def like(function: Callable[..., Any], dtype: torch.dtype | None = None) -> Call
     return made
 
 
+def twin(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function like `torch.empty_like` that is quick about tensors without values, as `like` is.
+
+    Args:
+        function: Torch's own.
+    """
+    elsewhere = on_meta(function)
+
+    @functools.wraps(function)
+    def made(tensor: Any, **kwargs: Any) -> Any:
+        place = _replaced(kwargs.get("device") or tensor.device)
+        if (
+            kwargs.keys() <= {"device", "dtype"}
+            and tensor.is_contiguous()
+            and place == tensor.device == DEVICE
+        ):
+            return torch.empty(tensor.shape, dtype=kwargs.get("dtype") or tensor.dtype, device=DEVICE)
+        return elsewhere(tensor, **kwargs)
+
+    return made
+
+
 def _is_like(first: Any, others: tuple[Any, ...]) -> bool:
     """Say whether the result of an elementwise operation has the first operand's shape and dtype."""
     if not isinstance(first, torch.Tensor) or not first.is_meta or first.dtype == torch.bool:
@@ -109,6 +131,8 @@ def telling(function: Callable[..., Any], name: str, told: Callable[[str], None]
 def _install_tensors(told: Callable[[str], None]) -> None:
     for name in _FACTORIES:
         setattr(torch, name, on_meta(getattr(torch, name)))
+    for name in _TWINS:
+        setattr(torch, name, twin(getattr(torch, name)))
     for name in _METHODS:
         setattr(torch.Tensor, name, on_meta(getattr(torch.Tensor, name)))
     torch.Tensor.to = _moved(torch.Tensor.to)  # type: ignore[method-assign]
