@@ -14,7 +14,7 @@ from aiter_conformance.contract import SCHEME_CONFIGS, leaf_of_scheme
 from aiter_conformance.numerics.inputs import Problem
 from aiter_conformance.numerics.oracle import Expected, expected
 from aiter_conformance.numerics.packed import Packed, pack
-from aiter_conformance.numerics.pipeline import Pipeline, mx_pipeline, nominal_pipeline
+from aiter_conformance.numerics.pipeline import Pipeline, pipeline_of
 from aiter_conformance.numerics.verdict import Verdict, judge
 from aiter_conformance.protocols import (
     ENABLED,
@@ -57,16 +57,6 @@ def environment_of(problem: Problem) -> dict[str, str]:
     setting = problem.features.situ or SITU_SETTING.get(cell.scheme)
     situ = setting if cell.activation == "situ" else None
     return dict(ENABLED) | ({} if situ is None else {"VLLM_ROCM_USE_AITER_MOE_SITUV2": situ})
-
-
-def pipeline_of(problem: Problem) -> Pipeline:
-    """Return how a kernel is to compute a problem: as scheme, setting and opt-in say."""
-    cell = problem.case.cell
-    if problem.features.situ == "a8w4" and cell.scheme.startswith("mxfp4"):
-        return mx_pipeline(cell, "fp8")
-    if problem.features.dsv4:
-        return mx_pipeline(cell, "fp4")
-    return nominal_pipeline(cell)
 
 
 def moe_config_spec(problem: Problem) -> MoEConfigSpec:

@@ -15,12 +15,13 @@ import numpy as np
 
 from aiter_conformance import contract, documents
 from aiter_conformance.axes import Cell, load_axes
-from aiter_conformance.case import Case, parse_case
+from aiter_conformance.case import Case
+from aiter_conformance.coverage import parse_problem
 from aiter_conformance.errors import InfrastructureError
 from aiter_conformance.numerics.formats import Floats
 from aiter_conformance.numerics.inputs import Problem
 from aiter_conformance.numerics.oracle import expected
-from aiter_conformance.numerics.pipeline import nominal_pipeline
+from aiter_conformance.numerics.pipeline import nominal_pipeline, pipeline_of
 from aiter_conformance.outcome import Kind
 
 SCHEMA: Final = "aiter-conformance/vectors/1"
@@ -71,17 +72,22 @@ def write_vectors(arch: str, path: Path) -> None:
 
 
 def export(case: str, path: Path) -> None:
-    """Write a case in full as ``.npz``: inputs, logical weights with their scales, output and bound.
+    """Write an input in full as ``.npz``: inputs, logical weights with their scales, output and bound.
 
     bfloat16 is stored as its bits (uint16), fp8, e2m1 and e8m0 as their codes (uint8), int4 as int8. Arrays
-    of an expert are named ``w1.3`` and the like. Router weights are float32, expected values float64.
+    of an expert are named ``w1.3`` and the like. Router weights and biases are float32, expected values
+    float64.
+
+    Args:
+        case: An id of `coverage.parse_problem`.
+        path: The file.
 
     Raises:
-        UsageError: The id names no case.
+        UsageError: The id names no input.
         InfrastructureError: The file cannot be written.
     """
-    problem = Problem(parse_case(case))
-    expect = expected(problem, nominal_pipeline(problem.case.cell))
+    problem = parse_problem(case)
+    expect = expected(problem, pipeline_of(problem))
     arrays: dict[str, Any] = {
         "hidden_bf16": problem.hidden_bits,
         "topk_ids": problem.topk_ids,
@@ -98,6 +104,9 @@ def export(case: str, path: Path) -> None:
             arrays[f"{name}.{expert}"] = weights.codes
             if weights.scales is not None:
                 arrays[f"{name}_scale.{expert}"] = weights.scales
+        arrays |= {
+            f"{b}.{expert}": bias for b, bias in (("b1", made.b1), ("b2", made.b2)) if bias is not None
+        }
     temporary = path.with_name(f".{path.name}.{os.getpid()}.npz")
     try:
         np.savez_compressed(temporary, **arrays)

@@ -1,4 +1,4 @@
-"""``case run|repro|list``: one concrete input, through leaf and modelled kernels, against the oracle."""
+"""``case run|repro|export|list``: one input, through leaf and modelled kernels, against the oracle."""
 
 from __future__ import annotations
 
@@ -94,6 +94,17 @@ def repro_command(case_text: str, target: Path, subject_name: str) -> None:
 
     write_script(parse_problem(case_text), subjects.load_subject(subject_name), target)
     click.echo(f"wrote {target}; run it where AITER is installed: python {target}")
+
+
+@case_group.command("export")
+@click.argument("case_text", metavar="CASE")
+@click.argument("target", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
+def export_command(case_text: str, target: Path) -> None:
+    """Write CASE's inputs, expected output and bound to FILE (.npz), for a test of a kernel of your own."""
+    from aiter_conformance import vectors
+
+    vectors.export(case_text, target)
+    click.echo(f"wrote {target}; numpy.load({target.name!r}) has the arrays by name")
 
 
 def _check_torch() -> None:

@@ -7,11 +7,14 @@ nominal one below, or one that a trace of a release names.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aiter_conformance.axes import Cell, Router, load_axes
 from aiter_conformance.numerics.formats import E2M1, E4M3FN, FLOAT_FORMATS, FloatFormat, ScaleRounding
 from aiter_conformance.numerics.quantise import BLOCK_1X32, BLOCK_1X128, ROW, TENSOR, Block
+
+if TYPE_CHECKING:
+    from aiter_conformance.numerics.inputs import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +105,13 @@ def mx_pipeline(cell: Cell, activations: str) -> Pipeline:
     element = MX_ELEMENTS[activations]
     how = None if element is None else Requantisation(element, BLOCK_1X32, NOMINAL_MX_ROUNDING)
     return replace(nominal_pipeline(cell), name=f"{activations} activations", hidden=how, intermediate=how)
+
+
+def pipeline_of(problem: Problem) -> Pipeline:
+    """Return how a kernel is to compute a problem: as scheme, setting and opt-in say."""
+    cell = problem.case.cell
+    if problem.features.situ == "a8w4" and cell.scheme.startswith("mxfp4"):
+        return mx_pipeline(cell, "fp8")
+    if problem.features.dsv4:
+        return mx_pipeline(cell, "fp4")
+    return nominal_pipeline(cell)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from aiter_conformance.cli import main
@@ -50,6 +52,17 @@ class TestRun:
         code, _, err = invoke("case", "run", f"{SILU}+limits", capsys=capsys)
         assert code == 2
         assert "an input must be one of coverage.toml's" in err
+
+
+class TestExport:
+    """``case export``."""
+
+    def test_written(self, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+        """The file holds the arrays that the sentence promises."""
+        code, out, _ = invoke("case", "export", SILU, str(tmp_path / "a.npz"), capsys=capsys)
+        assert (code, out.startswith("wrote ")) == (0, True)
+        with np.load(tmp_path / "a.npz") as arrays:
+            assert arrays["expected"].shape == (2, 64)
 
 
 class TestList:

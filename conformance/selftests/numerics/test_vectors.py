@@ -35,6 +35,13 @@ class TestExport:
             assert "expert_mask" not in arrays
         assert [path.name for path in tmp_path.iterdir()] == ["case.npz"]
 
+    def test_biases(self, tmp_path: Path) -> None:
+        """Biases and other features of an input are in it."""
+        vectors.export(f"{CASE}+biases", tmp_path / "case.npz")
+        with np.load(tmp_path / "case.npz") as arrays:
+            assert arrays["b1.2"].shape == (128,)
+            assert arrays["b2.0"].dtype == np.float32
+
     def test_bad_case(self, tmp_path: Path) -> None:
         """A text that names no case is refused and nothing is written."""
         with pytest.raises(UsageError, match="a case must be CELL@NUMBERS"):
