@@ -67,9 +67,16 @@ def run_one(index: int, given: Given) -> dict[str, Any]:
     return {"value": value, "memory": max(used) / 2**20}
 
 
+def _found(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:  # what it is a part of is not there
+        return False
+
+
 def measure(figure: Figure, given: Given) -> Measured:
     """Return the measurements of a figure, each from a process of its own."""
-    missing = [name for name in figure.needs if importlib.util.find_spec(name) is None]
+    missing = [name for name in figure.needs if not _found(name)]
     if missing:
         return Measured(figure, (), 0.0, f"it needs {', '.join(missing)}")
     code = (

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 _TRACE: Final = ("torch", "einops", "pandas", "psutil", "pybind11")
-_ISA: Final = ("numba", "rocm_llvm")
+_ISA: Final = ("numba", "rocm.llvm")
 REPEATS: Final = 5
 
 

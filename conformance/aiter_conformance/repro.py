@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from aiter_conformance import documents
 from aiter_conformance.errors import UsageError
-from aiter_conformance.golden import apply_leaf, live, pipeline_of
+from aiter_conformance.golden import apply_leaf, live
 from aiter_conformance.numerics.inputs import Problem
 from aiter_conformance.numerics.oracle import expected
 from aiter_conformance.numerics.packed import Packed, layouts_of, pack
-from aiter_conformance.numerics.pipeline import Pipeline
+from aiter_conformance.numerics.pipeline import Pipeline, pipeline_of
 from aiter_conformance.numerics.weights import WEIGHT_BLOCKS
 from aiter_conformance.protocols import KernelCall, Subject
 

@@ -43,8 +43,8 @@ class TestMeasure:
 
     def test_missing_package(self) -> None:
         """A figure whose packages are not there is not run, and says which."""
-        seen = measure(figure(needs=("json", "no_such_package")), GIVEN)
-        assert (seen.values, seen.reason) == ((), "it needs no_such_package")
+        seen = measure(figure(needs=("json", "no_such_package", "nor.this")), GIVEN)
+        assert (seen.values, seen.reason) == ((), "it needs no_such_package, nor.this")
 
     def test_not_run(self) -> None:
         """So one that needs what was not given."""

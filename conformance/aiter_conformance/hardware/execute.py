@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 
 from aiter_conformance.errors import HarnessError
-from aiter_conformance.golden import apply_leaf, environment_of, live, live_rows, pipeline_of
+from aiter_conformance.golden import apply_leaf, environment_of, live, live_rows
 from aiter_conformance.hardware.attempts import Attempt
 from aiter_conformance.hardware.items import Item
 from aiter_conformance.hardware.kernels import Seen, watch
@@ -19,6 +19,7 @@ from aiter_conformance.hardware.trouble import Trouble, trouble
 from aiter_conformance.numerics.inputs import Problem
 from aiter_conformance.numerics.oracle import Expected, expected, sampled_tokens
 from aiter_conformance.numerics.packed import Packed
+from aiter_conformance.numerics.pipeline import pipeline_of
 from aiter_conformance.numerics.verdict import ROW_ERROR, Verdict, bucket, judge
 from aiter_conformance.outcome import Kind, Reason
 from aiter_conformance.protocols import KernelCall, Subject
