@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from aiter_conformance.axes import load_axes
+from aiter_conformance.case import Case
 from aiter_conformance.numerics.inputs import Features, Problem
 from aiter_conformance.numerics.oracle import Expected, expected
 from aiter_conformance.numerics.pipeline import nominal_pipeline
@@ -201,3 +202,41 @@ class TestAccumulation:
         assert judge(out, expect).passed
         out[5, 3] = np.finfo(np.float32).tiny
         assert judge(out, expect).broken is Rule.NOT_ZERO
+
+
+# --------------------------------------------------------------------------- the table anew: python FILE
+
+STEPS = (4, 10, 20, 30, 50, 100, 200, 300, 500, *(n * 10**p for p in (3, 4) for n in (1, 2, 3, 5)), 100_000)
+
+
+def field(label: str, ratio: float) -> str:
+    """Return how a ratio is shown: at most for honest kernels, at least for faults, in coarse steps."""
+    if not np.isfinite(ratio):
+        return "NaN"
+    if label in (HONEST, PARTIAL):
+        return f"<= {next(step for step in (0.5, 0.75, 1, 1.5, 2) if ratio <= step):g}"
+    return f">= {max(step for step in STEPS if step <= ratio)}"
+
+
+def table() -> str:
+    """Measure every field and return the table of docs/numerics.md."""
+    from conftest import ARCHS, Kernel
+
+    rows: dict[str, dict[str, str]] = {}
+    plan = [(HONEST, "", SCHEMES, PLAIN), (PARTIAL, "", SCHEMES, PLAIN)]
+    plan += [(row_of(fault, how[0], how[1]), fault, schemes, how) for fault, schemes, how in FAULTS]
+    for label, fault, schemes, (activation, router, features) in plan:
+        for scheme in schemes:
+            cell = load_axes().parse_cell(f"{ARCHS[scheme]}/{scheme}/{activation}/{router}")
+            case = Case(cell, experts=5, tokens=17, topk=1 if router == "in" else 2)
+            problem, pipeline = Problem(case, features), nominal_pipeline(cell)
+            output = Kernel(problem, pipeline, fault, bf16_partials=label == PARTIAL).run()
+            ratio = judge(output, expected(problem, pipeline)).bound_ratio
+            rows.setdefault(label, {})[scheme] = field(label, ratio)
+    lines = [["what is wrong", *SCHEMES], ["---"] * (len(SCHEMES) + 1)]
+    lines += [[label, *(found.get(scheme, "") for scheme in SCHEMES)] for label, found in rows.items()]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+if __name__ == "__main__":
+    print(table())  # noqa: T201 -- it is what this is for
