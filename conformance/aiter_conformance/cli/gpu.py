@@ -1,4 +1,4 @@
-"""``gpu show|run``: the real kernels on this machine's GPUs."""
+"""``gpu show|run|case``: the real kernels on this machine's GPUs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aiter_conformance.axes import load_axes
 from aiter_conformance.cli.matrix import root_option, subject_option
 from aiter_conformance.cli.output import json_option, print_json, print_table
 from aiter_conformance.errors import InfrastructureError, UsageError
-from aiter_conformance.hardware.items import Item, Tier, parse_shard
+from aiter_conformance.hardware.items import Item, Tier, parse_item, parse_shard
 from aiter_conformance.hardware.machine import Machine, find_machine
 from aiter_conformance.models import load_models
 from aiter_conformance.outcome import Kind, Outcome
@@ -105,6 +105,45 @@ def run_command(
     return int(bool(bad))
 
 
+@gpu_group.command("case")
+@click.argument("input_text", metavar="INPUT")
+@subject_option
+@root_option
+@json_option
+def case_command(input_text: str, subject_name: str, root: Path, as_json: bool) -> int:
+    """Run INPUT once, as `gpu run` names it (CASE/NAME/rRANK), in a process of its own; write no evidence.
+
+    Exit code 1 if it fails, crashes, hangs or is refused; 3 if that could not be seen.
+    """
+    from aiter_conformance.hardware import process
+    from aiter_conformance.hardware.run import worker_device, worker_variables
+    from aiter_conformance.hardware.worker import Order
+
+    item = parse_item(input_text)
+    machine = find_machine()
+    if item.case.cell.arch != machine.board.arch:
+        msg = f"INPUT must be of this GPU's arch, {machine.board.arch} (got {item.case.cell.arch})"
+        raise UsageError(msg)
+    log = store.build_place(root).reports.parent / "gpu" / "case.log"
+    with _open_aiter(machine) as release:
+        order = Order((str(item),), subject_name, release.version, worker_device(machine))
+        variables = worker_variables(machine, 0)
+        try:
+            (attempt,) = process.attempts(order, variables, process.Limits(), log)
+        except process.StartFailed as error:
+            msg = f"NOT RUN: {error}; its log is build/gpu/{log.name}"
+            raise InfrastructureError(msg) from error
+    if as_json:
+        print_json(attempt.to_json())
+    else:
+        click.echo(f"{attempt.kind.value}: {attempt.message or 'right'}")
+        for name, value in attempt.details.items():
+            click.echo(f"  {name}: {value}")
+    if attempt.kind is Kind.NOT_RUN:
+        raise InfrastructureError(str(attempt.message))
+    return int(attempt.kind in _BAD)
+
+
 def _open_aiter(machine: Machine) -> Release:
     return open_release(str(SITE) if machine.simulated else "installed")
 
@@ -145,7 +184,7 @@ def _report(bad: dict[Item, Outcome], counts: dict[str, int], path: Path) -> Non
     for item, outcome in bad.items():
         click.echo(f"{outcome.kind.value.upper()} {item.name}, rank {item.rank} of {item.case}")
         click.echo(f"  {outcome.message} ({outcome.reason})")
-        click.echo(f"  again: aiter-conformance gpu run --cell {item.case.cell}")
+        click.echo(f"  again: aiter-conformance gpu case {item}")
     click.echo(
         f"{counts['passed']} of {counts['planned']} inputs passed, {counts['bad']} are wrong, "
         f"{counts['planned'] - counts['ended']} did not run; evidence: {path.name}"

@@ -17,8 +17,8 @@ from aiter_conformance.trace.call import Call
 
 LEVEL = "hardware"
 _MODEL = "model-"
-# Weight elements of one rank that are made in a minute or so, and fit next to their copies.
-MODEL_ELEMENTS = 2 * 10**9
+# Weight elements of one rank whose making, on one core, takes no longer than a few minutes.
+MODEL_ELEMENTS = 2 * 10**8
 _MODEL_TOKENS = (1, 64, 1024)
 
 
@@ -56,6 +56,12 @@ class Item:
     def problem(self) -> Problem:
         """The input itself."""
         return Problem(self.case, _features(self.name), self.rank)
+
+    @property
+    def weights(self) -> int:
+        """How many weight elements the rank has."""
+        problem = self.problem
+        return 3 * len(problem.held_experts) * problem.hidden_size * problem.intermediate_size
 
 
 def parse_item(text: str) -> Item:

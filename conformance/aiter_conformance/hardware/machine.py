@@ -45,7 +45,8 @@ class Machine:
 
     def device_variables(self, index: int) -> dict[str, str]:
         """Return the environment variable that shows a worker one GPU alone."""
-        visible = os.environ.get("HIP_VISIBLE_DEVICES", "")
+        # HIP takes the first of the two that is set.
+        visible = os.environ.get("HIP_VISIBLE_DEVICES") or os.environ.get("CUDA_VISIBLE_DEVICES") or ""
         shown = [name for name in visible.split(",") if name] or [str(i) for i in range(self.gpus)]
         return {"HIP_VISIBLE_DEVICES": shown[index]}
 

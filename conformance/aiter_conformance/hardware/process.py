@@ -16,10 +16,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from aiter_conformance.hardware.attempts import Attempt, attempt_from_json
+from aiter_conformance.hardware.items import parse_item
 from aiter_conformance.hardware.trouble import sentence
 from aiter_conformance.hardware.worker import Order
 from aiter_conformance.outcome import Kind, Reason
 
+_WEIGHTS: Final = (
+    3e5  # weight elements that even a slow host makes, packs and hands to the oracle in a second
+)
 _LAST_WORDS: Final = 4000  # bytes of a worker's output that are looked through
 
 
@@ -29,13 +33,17 @@ class Limits:
 
     Attributes:
         start: Until it is ready: torch and AITER imported.
-        item: For one input.
+        item: For one input, besides the making of its weights.
         build: For one input in which AITER builds.
     """
 
     start: float = 300.0
     item: float = 120.0
     build: float = 3600.0
+
+    def of(self, item: str, *, build: bool) -> float:
+        """Return how long an input may take, by its id."""
+        return (self.build if build else self.item) + parse_item(item).weights / _WEIGHTS
 
 
 class StartFailed(Exception):  # noqa: N818 -- an event of a worker, never an error of a command
@@ -87,18 +95,19 @@ def _listen(
     process: subprocess.Popen[bytes], reading: int, order: Order, limits: Limits, log: Path
 ) -> Iterator[Attempt]:
     ready, running = False, ""
-    each = limits.build if order.build else limits.item
-    for event in _events(reading, limits.start, each):
+    patience = _Patience(limits.start)
+    for event in _events(reading, patience):
         if event is None:
             if not ready:
                 msg = f"a worker must be ready within {limits.start:g} s (it was not)"
                 raise StartFailed(msg)
-            message = f"It did not end within {each:g} s and was killed."
+            message = f"It did not end within {patience.seconds:.0f} s and was killed."
             yield Attempt(running, 0, Kind.TIMEOUT, Reason.TIMED_OUT, message)
             return
         ready = True
         if event["event"] == "started":
             running = event["item"]
+            patience.seconds = limits.of(running, build=order.build)
         elif event["event"] == "done":
             running = ""
             yield attempt_from_json(event["attempt"])
@@ -111,11 +120,17 @@ def _listen(
         raise StartFailed(msg)
 
 
-def _events(reading: int, first: float, each: float) -> Iterator[dict[str, Any] | None]:
+@dataclass
+class _Patience:
+    """How many seconds the next event may take; whoever listens changes it."""
+
+    seconds: float
+
+
+def _events(reading: int, patience: _Patience) -> Iterator[dict[str, Any] | None]:
     """Yield events until the pipe ends; None, once and last, where the next one took too long."""
     pending = b""
-    patience = first
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + patience.seconds
     while True:
         if not select.select([reading], [], [], max(0.0, deadline - time.monotonic()))[0]:
             yield None
@@ -127,7 +142,7 @@ def _events(reading: int, first: float, each: float) -> Iterator[dict[str, Any] 
         for line in lines:
             yield json.loads(line)
         if lines:
-            deadline = time.monotonic() + each
+            deadline = time.monotonic() + patience.seconds
 
 
 def _how(code: int) -> str:

@@ -108,8 +108,8 @@ def run(
         work = schedule.Work(
             subject=subject.name,
             aiter=release.version,
-            device="cpu" if machine.simulated else "cuda",
-            gpus=[_variables(machine, index) for index in range(machine.gpus)],
+            device=worker_device(machine),
+            gpus=[worker_variables(machine, index) for index in range(machine.gpus)],
             journal=journal,
             logs=folder / "logs",
             limits=request.limits,
@@ -143,7 +143,13 @@ def _told(
     return finished
 
 
-def _variables(machine: Machine, index: int) -> Mapping[str, str]:
+def worker_device(machine: Machine) -> str:
+    """Return the torch device that workers use."""
+    return "cpu" if machine.simulated else "cuda"
+
+
+def worker_variables(machine: Machine, index: int) -> Mapping[str, str]:
+    """Return the environment variables of the worker on one GPU."""
     shown = machine.device_variables(index)
     if not machine.simulated:
         return shown

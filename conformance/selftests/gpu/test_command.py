@@ -98,6 +98,20 @@ class TestKilled:
         assert not (tmp_path / "build" / "reports").exists()
 
 
+class TestCase:
+    """One input alone."""
+
+    def test_a_lie_is_found_again(self, tmp_path: Path) -> None:
+        """``gpu case`` runs what ``gpu run`` named, says what is wrong and ends with 1."""
+        plan = Plan(state=str(tmp_path / "state"), faults=(Fault("lie", tokens=17),))
+        case = f"{CELLS[0]}@E5-k2-K256-N256-M17-tp1-ep1-hp0-ip0-s0/tokens/r0"
+        words = [sys.executable, "-m", "aiter_conformance", "gpu", "case", case, f"--root={tmp_path}"]
+        done = subprocess.run(words, env=variables(plan), capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert "fail: 3 of 3 calls are wrong; leaf, call 1: token 0, column 0" in done.stdout
+        assert list(tmp_path.glob("build/**/*.json*")) == []
+
+
 class TestShards:
     """Shards of one run."""
 

@@ -177,9 +177,11 @@ class TestReadMachine:
         assert machine.environment()["gpu"] == "AMD Instinct MI300X"
         assert "simulated" not in machine.environment()
 
-    def test_each_worker_has_its_own_gpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize("name", ["HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"])
+    def test_each_worker_has_its_own_gpu(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         """A worker sees one GPU, of those that the run may see."""
-        monkeypatch.setenv("HIP_VISIBLE_DEVICES", "4,6")
+        monkeypatch.delenv("HIP_VISIBLE_DEVICES", raising=False)
+        monkeypatch.setenv(name, "4,6")
         machine = read_machine(self.found())
         shown = [machine.device_variables(index) for index in range(machine.gpus)]
         assert shown == [{"HIP_VISIBLE_DEVICES": "4"}, {"HIP_VISIBLE_DEVICES": "6"}]
