@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 
-from aiter_conformance.errors import HarnessError
 from aiter_conformance.golden import apply_leaf, environment_of, live, live_rows
 from aiter_conformance.hardware.attempts import Attempt
 from aiter_conformance.hardware.items import Item
 from aiter_conformance.hardware.kernels import Seen, watch
 from aiter_conformance.hardware.shuffles import pack_with
-from aiter_conformance.hardware.trouble import Trouble, trouble
+from aiter_conformance.hardware.trouble import Trouble, sentence, trouble
 from aiter_conformance.numerics.inputs import Problem
 from aiter_conformance.numerics.oracle import Expected, expected, sampled_tokens
-from aiter_conformance.numerics.packed import Packed
+from aiter_conformance.numerics.packed import Packed, pack
 from aiter_conformance.numerics.pipeline import pipeline_of
 from aiter_conformance.numerics.verdict import ROW_ERROR, Verdict, bucket, judge
 from aiter_conformance.outcome import Kind, Reason
@@ -60,9 +60,9 @@ def build_item(item: Item, setting: Setting) -> Attempt:
     """Make the call of an input once, so that AITER builds what it needs; only a failed build is no pass."""
     try:
         problem = item.problem
-        _leaf(problem, pack_with(setting.library, problem)[0], setting)
+        _leaf(problem, pack_with(setting.library, problem, pack(problem))[0], setting)
     except Exception as error:  # all but a failed build comes again, and is judged then
-        what = trouble(error)
+        what = trouble(error.error if isinstance(error, _Raised) else error)
         if what.reason is Reason.BUILD_FAILED:
             return _failed(item, what)
     return Attempt(str(item), 0, Kind.PASS)
@@ -77,10 +77,33 @@ def run_item(item: Item, setting: Setting, *, timed: bool = True) -> Attempt:
     details: dict[str, Any] = {}
     try:
         return _run(item, setting, details, timed=timed)
-    except HarnessError as error:
-        return _failed(item, Trouble(Kind.NOT_RUN, Reason.INFRASTRUCTURE, str(error)), details)
-    except Exception as error:  # whatever AITER raises is what came of the input
-        return _failed(item, trouble(error), details)
+    except _Raised as raised:
+        return _failed(item, trouble(raised.error), details)
+    except (
+        Exception
+    ) as error:  # around the calls: no fault of the kernel, but for what the device reports late
+        what = trouble(error)
+        if what.reason not in (Reason.CRASHED, Reason.OUT_OF_MEMORY):
+            said = f"The harness could not run it ({type(error).__name__}: {sentence(str(error))})."
+            what = Trouble(Kind.NOT_RUN, Reason.INFRASTRUCTURE, said)
+        return _failed(item, what, details)
+
+
+class _Raised(Exception):  # noqa: N818 -- it carries an error
+    """What AITER or the subject raised."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@contextmanager
+def _calling() -> Iterator[None]:
+    """Mark what is raised inside the ``with`` block as raised by AITER or the subject."""
+    try:
+        yield
+    except Exception as error:
+        raise _Raised(error) from error
 
 
 def _failed(item: Item, what: Trouble, details: dict[str, Any] | None = None) -> Attempt:
@@ -89,7 +112,9 @@ def _failed(item: Item, what: Trouble, details: dict[str, Any] | None = None) ->
 
 def _run(item: Item, setting: Setting, details: dict[str, Any], *, timed: bool) -> Attempt:
     problem = item.problem
-    packed, differing = pack_with(setting.library, problem)
+    ours = pack(problem)
+    with _calling():  # AITER's own shuffles may refuse a shape
+        packed, differing = pack_with(setting.library, problem, ours)
     details["packed"] = "aiter" if differing is not None else "harness"
     if differing:
         details["layout_differs"] = differing
@@ -133,15 +158,10 @@ def _expected(problem: Problem) -> Expected:
 def _leaf(problem: Problem, packed: Packed, setting: Setting) -> torch.Tensor:
     """Call the leaf, unrecorded: it reaches AITER through its own bridge."""
     poison(packed.hidden_states)
-    output, _ = apply_leaf(
-        problem,
-        packed,
-        setting.subject,
-        None,
-        env=variables_of(problem, setting.variables),
-        installed=setting.library,
-    )
-    HardwareProvider(setting.subject, setting.device).finish()
+    env = variables_of(problem, setting.variables)
+    with _calling():
+        output, _ = apply_leaf(problem, packed, setting.subject, None, env=env, installed=setting.library)
+        HardwareProvider(setting.subject, setting.device).finish()
     return output
 
 
@@ -163,14 +183,16 @@ def _call_of(problem: Problem, packed: Packed, setting: Setting) -> KernelCall:
     """Return the call that the leaf makes, on tensors of the device, without making it."""
     handed = on_device(packed, setting.device)
     env = variables_of(problem, setting.variables)
-    _, calls = apply_leaf(
-        problem,
-        handed,
-        setting.subject,
-        lambda call: torch.zeros_like(call.arguments["hidden_states"]),
-        env=env,
-        installed=setting.library,
-    )
+    subject, library = setting.subject, setting.library
+    with _calling():
+        _, calls = apply_leaf(
+            problem,
+            handed,
+            subject,
+            lambda call: torch.zeros_like(call.arguments["hidden_states"]),
+            env=env,
+            installed=library,
+        )
     return calls[0]
 
 
@@ -178,7 +200,7 @@ def _through_bridge(problem: Problem, call: KernelCall, setting: Setting) -> tor
     cell = problem.case.cell
     env = variables_of(problem, setting.variables)
     poison(call.arguments["hidden_states"])
-    with setting.subject.environment(cell.arch, env, setting.library):
+    with _calling(), setting.subject.environment(cell.arch, env, setting.library):
         return HardwareProvider(setting.subject, setting.device).compute(call, cell.arch).cpu()
 
 
@@ -187,7 +209,8 @@ def _time(problem: Problem, call: KernelCall, setting: Setting) -> float:
     cell = problem.case.cell
     provider = HardwareProvider(setting.subject, setting.device)
     calls = _TIMED_CALLS if setting.device != "cpu" else 1
-    with setting.subject.environment(cell.arch, variables_of(problem, setting.variables), setting.library):
+    env = variables_of(problem, setting.variables)
+    with _calling(), setting.subject.environment(cell.arch, env, setting.library):
         entry = setting.subject.entry(call.entry).wrapper
         entry(**call.arguments)
         provider.finish()

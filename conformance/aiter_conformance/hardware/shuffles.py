@@ -15,7 +15,7 @@ import torch
 
 from aiter_conformance.numerics.inputs import Problem
 from aiter_conformance.numerics.layout import WeightLayout, unpack_scales, weight_layouts
-from aiter_conformance.numerics.packed import Packed, pack
+from aiter_conformance.numerics.packed import Packed
 from aiter_conformance.numerics.quantise import Quantised
 from aiter_conformance.protocols import FoundAiter
 
@@ -50,14 +50,18 @@ def _find(library: FoundAiter) -> _Shuffles:
     )
 
 
-def pack_with(library: FoundAiter, problem: Problem) -> tuple[Packed, list[str] | None]:
+def pack_with(library: FoundAiter, problem: Problem, ours: Packed) -> tuple[Packed, list[str] | None]:
     """Return the tensors of a problem, packed by AITER where it has every shuffle that the scheme needs.
+
+    Args:
+        library: The AITER.
+        problem: The input.
+        ours: Its tensors as the harness packs them.
 
     Returns:
         (tensors, names of those that AITER packs otherwise than the harness), or None in place of the names
         where AITER lacks a shuffle and the harness packed all of them.
     """
-    ours = pack(problem)
     shuffles, cell = _find(library), problem.case.cell
     made = [problem.expert(expert) for expert in problem.held_experts]
     packed: dict[str, torch.Tensor] = {}

@@ -13,7 +13,7 @@ from aiter_conformance.axes import load_axes
 from aiter_conformance.case import Case
 from aiter_conformance.coverage import problems
 from aiter_conformance.errors import InfrastructureError
-from aiter_conformance.hardware import probe
+from aiter_conformance.hardware import execute, probe
 from aiter_conformance.hardware.items import needed
 from aiter_conformance.hardware.kernels import (
     Expected,
@@ -32,6 +32,8 @@ from aiter_conformance.hardware.trouble import sentence, trouble
 from aiter_conformance.numerics.inputs import Problem
 from aiter_conformance.numerics.packed import pack
 from aiter_conformance.outcome import Kind, Outcome, Reason
+from aiter_conformance.providers.hardware import RealAiter
+from aiter_conformance.subjects import load_subject
 from aiter_conformance.trace.board import Board
 
 ASM = "_ZN5aiter48fmoe_stage1_bf16_pertokenFp8_g1u1_32x128_3tg_pf3E"
@@ -223,13 +225,14 @@ class TestPackWith:
 
     def test_without_aiters_shuffles(self) -> None:
         """The harness packs, and says so by None."""
-        packed, differing = pack_with(self.library(), self.PROBLEM)
+        packed, differing = pack_with(self.library(), self.PROBLEM, pack(self.PROBLEM))
         assert differing is None
         assert torch.equal(packed.w1, pack(self.PROBLEM).w1)
 
     def test_another_layout_is_found_and_used(self) -> None:
         """A shuffle that packs otherwise is what the kernel is given, and both weights are named."""
-        packed, differing = pack_with(self.library(shuffle_weight=lambda w, **_: w.clone()), self.PROBLEM)
+        library = self.library(shuffle_weight=lambda w, **_: w.clone())
+        packed, differing = pack_with(library, self.PROBLEM, pack(self.PROBLEM))
         assert differing == ["w1", "w2"]
         assert not torch.equal(packed.w1, pack(self.PROBLEM).w1)
         assert packed.w1.is_shuffled  # type: ignore[attr-defined]
@@ -274,3 +277,37 @@ class TestRoofline:
             1000.0,
             "bandwidth",
         )
+
+
+class TestRunItem:
+    """What an exception inside a run is charged to."""
+
+    ITEM = needed(load_axes().parse_cell("gfx942/bf16/silu/out"))[0]
+
+    def setting(self) -> execute.Setting:
+        """Return a setting whose AITER has no kernel at all."""
+        library = RealAiter("0.1.20")
+        return execute.Setting(load_subject("impl"), library, "cpu", {})
+
+    def test_a_fault_of_the_harness_is_not_the_kernels(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What the oracle raises leaves the input not run."""
+        monkeypatch.setattr(execute, "_expected", lambda _problem: 1 / 0)
+        attempt = execute.run_item(self.ITEM, self.setting())
+        assert (attempt.kind, attempt.reason) == (Kind.NOT_RUN, Reason.INFRASTRUCTURE)
+        assert "ZeroDivisionError" in str(attempt.message)
+
+    def test_what_the_leaf_raises_is_its_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The same error out of a call of the leaf is a failure."""
+        monkeypatch.setattr(execute, "apply_leaf", lambda *_args, **_words: 1 / 0)
+        attempt = execute.run_item(self.ITEM, self.setting())
+        assert (attempt.kind, attempt.reason) == (Kind.FAIL, Reason.CALL_RAISES)
+
+    def test_a_device_fault_counts_wherever_it_shows(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """An error of the device may be reported by whatever comes next."""
+
+        def late(_problem: Any) -> None:
+            msg = "HIP error: an illegal memory access was encountered"
+            raise RuntimeError(msg)
+
+        monkeypatch.setattr(execute, "_expected", late)
+        assert execute.run_item(self.ITEM, self.setting()).kind is Kind.CRASH
