@@ -28,7 +28,7 @@ from aiter_conformance.numerics.packed import pack
 from aiter_conformance.numerics.verdict import ROW_ERROR, Verdict, bucket, judge
 from aiter_conformance.outcome import Kind, Outcome, Reason
 from aiter_conformance.protocols import Subject
-from aiter_conformance.providers.isa import IsaProvider, pipelines
+from aiter_conformance.providers.isa import IsaProvider, ways
 from aiter_conformance.providers.isa_plan import Emulator, NotExecutableError, Plan, make_plan
 from aiter_conformance.release.artefact import Release
 from aiter_conformance.release.inventory import Inventory
@@ -68,7 +68,7 @@ class Seen:
 
     Attributes:
         verdict: The verdict; None where the kernel faulted.
-        words: What is wrong, or by which pipeline it is right.
+        words: What is wrong, or in which way it is right.
         right: Whether it is right.
     """
 
@@ -212,9 +212,10 @@ def execute(subject: Subject, emulator: Emulator, plan: Plan, problem: Problem) 
     except KernelFaultError as error:
         return Seen(None, str(error), right=False)
     seen: list[Seen] = []
-    for pipeline in pipelines(plan, problem.case.cell):
-        verdict = judge(live_rows(output, problem), live(expected(problem, pipeline), problem))
-        seen.append(Seen(verdict, pipeline.name if verdict.passed else verdict.message, verdict.passed))
+    for way in ways(plan, problem.case.cell):
+        told = expected(problem, way.pipeline, activation=way.activation)
+        verdict = judge(live_rows(output, problem), live(told, problem))
+        seen.append(Seen(verdict, way.name if verdict.passed else verdict.message, verdict.passed))
         if verdict.passed:
             break
     return seen[-1] if seen[-1].right else seen[0]

@@ -34,7 +34,7 @@ class Activation:
     """One gated activation with its parameters.
 
     Attributes:
-        name: Value of ``MoEActivation``: silu, gelu, swigluoai, swigluoai_uninterleave or situ.
+        name: Value of ``MoEActivation``: silu, gelu, gelu_tanh, swigluoai, swigluoai_uninterleave or situ.
         limit: ``swiglu_limit``; None or 0 is off, and 7 for swigluoai*.
         beta: SiTU's beta; None otherwise.
         linear_beta: SiTU's linear beta; None lets the up half through unchanged.
@@ -49,7 +49,7 @@ class Activation:
     linear_beta: float | None = None
 
     def __post_init__(self) -> None:
-        known = ("silu", "gelu", "swigluoai", "swigluoai_uninterleave", "situ")
+        known = ("silu", "gelu", "gelu_tanh", "swigluoai", "swigluoai_uninterleave", "situ")
         if self.name not in known:
             msg = f"activation must be one of {', '.join(known)} (got {self.name!r})"
             raise ValueError(msg)
@@ -74,6 +74,9 @@ class Activation:
             return gate * sigmoid(gate), up
         if self.name == "gelu":
             return 0.5 * gate * (1 + erf(gate / math.sqrt(2))), up
+        if self.name == "gelu_tanh":
+            inner = math.sqrt(2 / math.pi) * (gate + 0.044715 * gate**3)
+            return 0.5 * gate * (1 + np.tanh(inner)), up
         if self.name == "situ":
             assert self.beta is not None  # noqa: S101 -- checked on construction
             gated = self.beta * np.tanh(gate / self.beta) * sigmoid(gate)

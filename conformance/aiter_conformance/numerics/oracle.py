@@ -55,13 +55,20 @@ class _Uncertain:
     fragile: NDArray[np.bool_]  # of each row
 
 
-def expected(problem: Problem, pipeline: Pipeline, tokens: Sequence[int] | None = None) -> Expected:
+def expected(
+    problem: Problem,
+    pipeline: Pipeline,
+    tokens: Sequence[int] | None = None,
+    *,
+    activation: Activation | None = None,
+) -> Expected:
     """Compute the output of one rank for all tokens, or for some.
 
     Args:
         problem: The input.
         pipeline: How the kernel computes.
         tokens: Tokens to judge; default all.
+        activation: Another activation than the problem's, for a kernel that computes it in another way.
 
     Raises:
         UsageError: A token is not in the input.
@@ -75,7 +82,7 @@ def expected(problem: Problem, pipeline: Pipeline, tokens: Sequence[int] | None 
         problem.topk_ids,
         problem.topk_weights.astype(np.float64),
         {expert: problem.expert(expert) for expert in _needed(problem, chosen, pipeline)},
-        problem.activation,
+        problem.activation if activation is None else activation,
         pipeline,
         chosen,
         problem.static_scales,

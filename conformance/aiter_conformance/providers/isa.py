@@ -10,7 +10,7 @@ Needs torch, numba and a disassembler.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import ml_dtypes
@@ -25,6 +25,7 @@ from aiter_conformance.isa.arguments import Operands, one_stage
 from aiter_conformance.isa.judge import BUDGET, SLACK
 from aiter_conformance.isa.packing import BLOCK, F64, Quantiser, Sorted, sort_tokens
 from aiter_conformance.isa.variant import Variant
+from aiter_conformance.numerics.activation import Activation
 from aiter_conformance.numerics.formats import FLOAT_FORMATS
 from aiter_conformance.numerics.pipeline import Pipeline, Requantisation
 from aiter_conformance.numerics.quantise import BLOCK_1X128, ROW
@@ -36,29 +37,48 @@ _UNWRITTEN: Final = 0x7FFF_FFFF
 """What is in the part of a buffer that sorting does not write: whoever uses it as an index is far outside."""
 
 
-def pipelines(plan: Plan, cell: Cell) -> list[Pipeline]:
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a kernel may compute.
+
+    Attributes:
+        name: In words, for evidence.
+        pipeline: Its pipeline.
+        activation: Another activation than the problem's, or None.
+    """
+
+    name: str
+    pipeline: Pipeline
+    activation: Activation | None = None
+
+
+def ways(plan: Plan, cell: Cell) -> list[Way]:
     """Return how the kernel may compute, the way that it should first.
 
-    It re-quantises its float32 intermediate for each slice of a work-group. Some gfx950 kernels scale it to
-    gfx942's largest code, which costs hardly any precision: a finding, and no fault.
+    It re-quantises its float32 intermediate for each slice of a work-group. Two other ways are findings and
+    no faults: GELU by its tanh approximation, and on gfx950 an intermediate that is scaled to gfx942's
+    largest code, which costs hardly any precision.
     """
     kind = plan.kernel.kind
     element = FLOAT_FORMATS[ARCHES[kind.arch].fp8.removeprefix("float8_")]
     block = BLOCK_1X128 if kind.scheme == "fp8-block" else ROW
     hidden = Requantisation(element, block)
     nominal = Pipeline(
-        name=f"one-stage, slices of {kind.tile_n}",
+        name="one-stage",
         hidden=hidden,
         intermediate=hidden,
         intermediate_bf16=False,
         slice_width=kind.tile_n,
         router=cell.router,
     )
+    found = [Way(f"slices of {kind.tile_n}", nominal)]
     least = FLOAT_FORMATS["e4m3fnuz"].maximum
-    if element.maximum == least:
-        return [nominal]
-    other = Requantisation(replace(element, maximum=least), block)
-    return [nominal, replace(nominal, name=f"{nominal.name} scaled to {least:g}", intermediate=other)]
+    if element.maximum != least:
+        other = replace(nominal, intermediate=Requantisation(replace(element, maximum=least), block))
+        found.append(Way(f"{found[0].name} scaled to {least:g}", other))
+    if cell.activation == "gelu":
+        found += [Way(f"{way.name}, GELU by tanh", way.pipeline, Activation("gelu_tanh")) for way in found]
+    return found
 
 
 class IsaProvider:

@@ -90,8 +90,8 @@ def verdict(emulator: Emulator, symbol: str, problem: Problem, packed: Packed | 
     output, _ = apply_leaf(
         problem, tensors, load_subject("impl"), lambda call: computes.compute(call, BOARD.arch)
     )
-    [pipeline] = provider.pipelines(plan, problem.case.cell)
-    return judge(live_rows(output, problem), live(expected(problem, pipeline), problem))
+    way = provider.ways(plan, problem.case.cell)[0]
+    return judge(live_rows(output, problem), live(expected(problem, way.pipeline), problem))
 
 
 def problem_of(cell: Cell, **sizes: int) -> Problem:
@@ -156,6 +156,31 @@ def _unshuffled(weight: Any) -> Any:
     experts, n, k = weight.shape
     tiles = weight.view(torch.uint8).reshape(experts, n // 16, k // 16, 16, 16).transpose(2, 3)
     return tiles.reshape(experts, n, k).contiguous().view(weight.dtype)
+
+
+class TestWays:
+    """ways."""
+
+    def test_gelu(self, emulator: Emulator) -> None:
+        """A kernel's GELU may be the tanh approximation, which is said where the true one does not fit."""
+        cell = Cell("gfx942", "fp8-channel", "gelu", "in")
+        symbol = SYMBOLS[TKW1].replace("silu", "gelu")
+        plan = make_plan(launches(symbol), emulator)
+        problem = Problem(Case(cell, experts=5, topk=1, hidden=256, intermediate=256, tokens=1))
+        assert [way.name for way in provider.ways(plan, cell)] == [
+            "slices of 128",
+            "slices of 128, GELU by tanh",
+        ]
+        seen = level.execute(load_subject("impl"), emulator, plan, problem)
+        assert (seen.right, seen.words) == (True, "slices of 128, GELU by tanh")
+        assert not verdict(emulator, symbol, problem).passed
+
+    def test_gfx950(self, emulator: Emulator) -> None:
+        """There an intermediate may be scaled to gfx942's largest code."""
+        plan = make_plan(launches(SYMBOLS[BLOCK]), emulator)
+        newer = replace(plan, kernel=replace(plan.kernel, kind=replace(plan.kernel.kind, arch="gfx950")))
+        found = provider.ways(newer, replace(BLOCK, arch="gfx950"))
+        assert [way.name for way in found] == ["slices of 256", "slices of 256 scaled to 240"]
 
 
 class TestSorted:

@@ -78,6 +78,7 @@ class TestActivation:
             (replace(SILU, limit=0.0), 2.0, 3.0, silu(2) * 3),
             (Activation("gelu"), 2.0, 3.0, 3 * 2 * 0.5 * math.erfc(-math.sqrt(2))),
             (Activation("gelu", limit=1.0), 2.0, -3.0, -1 * 0.5 * math.erfc(-math.sqrt(0.5))),
+            (Activation("gelu_tanh"), 1.0, 3.0, 1.5 * (1 + math.tanh(math.sqrt(2 / math.pi) * 1.044715))),
             (Activation("swigluoai"), 2.0, 3.0, 2 / (1 + math.exp(-3.404)) * 4),
             (Activation("swigluoai"), 9.0, -9.0, 7 / (1 + math.exp(-1.702 * 7)) * -6),
             (Activation("swigluoai_uninterleave", limit=1.0), 2.0, 3.0, 1 / (1 + math.exp(-1.702)) * 2),
