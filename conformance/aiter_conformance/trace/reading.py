@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from aiter_conformance.trace.call import Call
@@ -27,7 +28,7 @@ def read_trace(answer: Answer, call: Call, board: str, reader: LaunchReader) -> 
     asked: dict[str, Any] | None = choice.get("arguments")
     chosen: dict[str, Any] = choice.get("choice") or {}
     hits = [event for event in answer.events if event["event"] == "lookup"]
-    launches = tuple(launch for event in answer.events if (launch := reader.read(event)) is not None)
+    launches = _with_stages([launch for event in answer.events if (launch := reader.read(event)) is not None])
     raised = None if answer.error is None else Raised(**answer.error)
     return Trace(
         board=board,
@@ -47,6 +48,23 @@ def read_trace(answer: Answer, call: Call, board: str, reader: LaunchReader) -> 
         launches=launches,
         warnings=answer.warnings,
     )
+
+
+def _with_stages(launches: list[Launch]) -> tuple[Launch, ...]:
+    """Return launches with their stages, where the kernels' names do not say them.
+
+    The grouped path of gfx1250 calls one matrix product for both stages, once each.
+    """
+    unnamed = [at for at, launch in enumerate(launches) if launch.role is Role.OTHER and _is_product(launch)]
+    products = [launch for launch in launches if launch.role in (Role.ONE_STAGE, Role.STAGE1, Role.STAGE2)]
+    if not products and len(unnamed) == 2:
+        for at, role in zip(unnamed, (Role.STAGE1, Role.STAGE2), strict=True):
+            launches[at] = replace(launches[at], role=role, family="grouped")
+    return tuple(launches)
+
+
+def _is_product(launch: Launch) -> bool:
+    return "gemm" in launch.operator.rpartition(".")[2]
 
 
 def _status(answer: Answer, raised: Raised | None, launches: tuple[Launch, ...]) -> Status:

@@ -40,7 +40,7 @@ class TestCompareFamilies:
         assert found.unseen == EVERYTHING_UNSEEN
 
     def test_what_is_wrong_need_not_be_listed(self) -> None:
-        """A call that fails, or that another activation's row answered, says nothing of what should be listed."""
+        """A call that fails, or that another activation's row answered, says nothing of what to list."""
         for code in (Code.NO_KERNEL, Code.TUNED_FOR_OTHER):
             finding = Finding(code, str(BOARD), "made", "made", BF16)
             assert compare_families([(run(BF16, "flydsl"), (finding,))]).unlisted == frozenset()
