@@ -196,6 +196,14 @@ class TestCellOutcome:
             "as_traced": count,
         }
 
+    def test_what_else_was_seen_is_recorded(self) -> None:
+        """Outputs that differ bit by bit, and a layout of AITER's own, are no failure and are not hidden."""
+        seen = Outcome(Kind.PASS, details={"deterministic": False, "layout_differs": ["w1"]})
+        found = cell_outcome(self.ITEMS, self.outcomes(rectangular=seen), NO_LEDGER)
+        assert found.kind is Kind.PASS
+        assert (found.details["not_deterministic"], found.details["layout_differs"]) == (1, ["w1"])
+        assert found.details["as_traced"] == len(self.ITEMS) - 1
+
     def test_one_that_did_not_run(self) -> None:
         """One input less is no pass: ``partial k/n``, and what is missing."""
         outcomes = self.outcomes()
@@ -235,8 +243,29 @@ class TestCellOutcome:
             levels = ["hardware"]
         """
         ledger = Ledger(parse_ledger(entry), "0.1.20", "gfx942:304")
+        one_expert = next(item for item in self.ITEMS if item.name == "one-expert")
+        assert ledger.quarantine(one_expert) is None
         wrong = Outcome(Kind.FAIL, Reason.NUMBERS_DIFFER, "It is wrong.")
         found = cell_outcome(self.ITEMS, self.outcomes(one_expert=wrong), ledger)
         assert (found.kind, found.details["known"]) == (Kind.PASS, {"one-expert-wrong": 1})
         other = Outcome(Kind.CRASH, Reason.CRASHED, "It died.")
         assert cell_outcome(self.ITEMS, self.outcomes(one_expert=other), ledger).kind is Kind.CRASH
+
+    def test_a_quarantine_of_the_ledger(self) -> None:
+        """An entry with that effect keeps its inputs from launching, and no others."""
+        entry = """
+            [[entry]]
+            id = "pads-hang"
+            title = "Pads hang"
+            upstream = "ROCm/aiter#1"
+            effect = "quarantine"
+            reason = "timed-out"
+            cells = ["gfx942/bf16/*"]
+            cases = ["*-hp128-*"]
+            boards = ["gfx942:304"]
+        """
+        kept = {}
+        for board in ("gfx942:304", "gfx942:80"):
+            ledger = Ledger(parse_ledger(entry), "0.1.20", board)
+            kept[board] = {item.name for item in self.ITEMS if ledger.quarantine(item) is not None}
+        assert kept == {"gfx942:304": {"pads"}, "gfx942:80": set()}
