@@ -94,6 +94,7 @@ def troubled(simulate: Simulate) -> Run:
     """A run with faults that the process survives, and one that the device does not."""
     return simulate(
         Fault("device-fault", tokens=1),
+        Fault("nan", tokens=17, hidden=256),
         Fault("out-of-memory", tokens=33),
         Fault("raise", tokens=37),
         Fault("other-kernel", tokens=20),
