@@ -11,9 +11,11 @@ import hashlib
 import json
 import multiprocessing
 import signal
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -275,7 +277,22 @@ def _judge_all(work: Sequence[_Work], folder: Path, workers: int) -> Iterator[st
             "a worker process must not die (one did: memory?); what is done is kept, try again"
         ) from error
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        # A second interrupt would leave workers that nobody ends, and the command would wait for them.
+        with _uninterrupted():
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ignore interrupts meanwhile; elsewhere than in the main thread there are none."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 _core: Core | None = None

@@ -10,6 +10,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -203,9 +204,13 @@ class TestJudgeShipped:
 class TestKilled:
     """A real sweep in worker processes that is killed."""
 
-    @pytest.mark.usefixtures("disassembler", "fast_core")
-    def test_goes_on(self, good: bytes, tmp_path: Path, cache_dir: Path) -> None:
-        """Killed after its first result, it goes on, and does not judge that object again."""
+    @pytest.fixture
+    def begun(
+        self, request: pytest.FixtureRequest, good: bytes, tmp_path: Path, cache_dir: Path
+    ) -> tuple[list[str], subprocess.Popen[bytes], Path]:
+        """A sweep of three objects after its first result: command, process, and where results are kept."""
+        for needed in ("disassembler", "fast_core"):
+            request.getfixturevalue(needed)
         names = [GOOD.replace("fmoe_bf16", f"fmoe_bf16_copy{i}") for i in range(3)]
         objects = {name: good + bytes(i) for i, name in enumerate(names)}
         tree = write_tree(tmp_path / "tree", _release_of(objects))
@@ -219,15 +224,32 @@ class TestKilled:
         while not list(kept.glob("*.json")):
             assert time.monotonic() < deadline, "the first result must come within 120 s"
             time.sleep(0.02)
+        return command, process, kept
+
+    def test_goes_on(self, begun: tuple[list[str], subprocess.Popen[bytes], Path]) -> None:
+        """Killed after its first result, it goes on, and does not judge that object again."""
+        command, process, kept = begun
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         before = {file: file.stat().st_mtime_ns for file in kept.glob("*.json")}
-        assert 1 <= len(before) < len(names)
+        assert 1 <= len(before) < 3
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr.count("Traceback")) == (0, 0)
         found = json.loads(done.stdout)
         assert found["counts"] == {"right": 3}
         assert {file: file.stat().st_mtime_ns for file in before} == before
+
+    def test_interrupted_twice(self, begun: tuple[list[str], subprocess.Popen[bytes], Path]) -> None:
+        """Interrupted, and again while it waits for its workers, it ends all the same."""
+        _, process, _ = begun
+        for _ in range(3):
+            os.killpg(process.pid, signal.SIGINT)
+            time.sleep(0.05)
+        try:
+            assert process.wait(60) != 0
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 class TestCommand:
