@@ -13,8 +13,9 @@ import pytest
 from aiter_conformance.axes import Cell
 from aiter_conformance.case import Case
 from aiter_conformance.errors import InfrastructureError
+from aiter_conformance.evidence import Level
 from aiter_conformance.isa import fast
-from aiter_conformance.outcome import Kind, Reason
+from aiter_conformance.outcome import Kind, Outcome, Reason
 from aiter_conformance.release.artefact import Release, open_release
 from aiter_conformance.release.inventory import Inventory, take_inventory
 from aiter_conformance.trace.board import Board
@@ -37,6 +38,7 @@ from aiter_conformance.providers.isa_plan import (  # noqa: E402
     make_plan,
 )
 from aiter_conformance.release.tuned import TunedTables  # noqa: E402
+from aiter_conformance.runner import collect  # noqa: E402
 from aiter_conformance.subjects import load_subject  # noqa: E402
 from aiter_conformance.trace.run import Run  # noqa: E402
 
@@ -335,3 +337,25 @@ class TestObserve:
             tuned=TunedTables((), (), ()),
         )
         assert [(one.kind, one.reason) for one in found.values()] == [(Kind.NOT_RUN, Reason.INFRASTRUCTURE)]
+
+
+class TestCollect:
+    """runner.collect, at level isa."""
+
+    def test_a_record_for_each_emulated_board(
+        self, release: Release, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Boards whose arch is emulated have a record of all their cells; traces and code are kept apart."""
+        asked: list[tuple[str, Path, Path]] = []
+
+        def observe(*given: Any, runs: Path, code: Path, **_: Any) -> Any:
+            board, cells = given[2], given[3]
+            asked.append((str(board), runs, code))
+            return dict.fromkeys(cells, Outcome(Kind.NOT_RUN, Reason.NOT_EXECUTABLE, "nothing ran"))
+
+        monkeypatch.setattr(level, "observe", observe)
+        records = collect(load_subject("impl"), release, levels=[Level.ISA], cache=Path("b/trace"))
+        boards = ["gfx942:304", "gfx942:80", "gfx950:256"]
+        assert asked == [(board, Path("b/trace"), Path("b/isa")) for board in boards]
+        assert [record.board for record in records] == boards
+        assert all(cell.arch == record.board[:6] for record in records for cell in record.outcomes)
