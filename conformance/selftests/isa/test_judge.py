@@ -17,7 +17,7 @@ from aiter_conformance.isa.decode import Program
 from aiter_conformance.isa.execute import Core
 from aiter_conformance.isa.judge import Case, Status, cases, judge, observe
 from aiter_conformance.isa.launch import Family
-from aiter_conformance.isa.variant import read_variant
+from aiter_conformance.isa.variant import Variant, read_variant
 
 NAME = "hsa/gfx942/fmoe/silu/fmoe_bf16_noquantBf16_g1u0_silu_1tg_32x128.co"
 STAGE1 = "hsa/gfx942/fmoe_2stages/fmoe_stage1_bf16_pertokenFp8_g1u1_32x128_3tg_pf2.co"
@@ -108,7 +108,7 @@ class TestObserve:
             real_problem = toy.problem
             made: list[toy.Problem] = []
 
-            def problem(kind: toy.Variant, shape: toy.Shape) -> toy.Problem:
+            def problem(kind: Variant, shape: toy.Shape) -> toy.Problem:
                 made.append(real_problem(kind, shape))
                 return made[-1]
 
