@@ -32,11 +32,12 @@ def compare_families(runs: Iterable[tuple[Run, Iterable[Finding]]]) -> Disagreem
     """Compare the table of families with runs.
 
     Args:
-        runs: Runs of releases on boards, each with what is wrong in it. Calls past the leaf are left out, and
-            calls that another activation's tuned row answered play no part in what should be listed.
+        runs: Runs of releases on boards, each with what is wrong in it. Calls past the leaf, and calls that it
+            refuses, are left out; calls that another activation's tuned row answered play no part in what
+            should be listed.
     """
-    cells = load_axes().cells()
-    listed = [(f.name, launch_kind(f.name), c) for f in load_families() for c in cells if f.may_launch(c)]
+    accepted = {cell for cell in load_axes().cells() if contract.declaration(cell).kind is Kind.PASS}
+    listed = [(f.name, launch_kind(f.name), c) for f in load_families() for c in accepted if f.may_launch(c)]
     known = {(kind, cell) for _, kind, cell in listed}
     launched: set[tuple[str, Cell]] = set()
     sound: set[tuple[str, Cell]] = set()
@@ -47,14 +48,12 @@ def compare_families(runs: Iterable[tuple[Run, Iterable[Finding]]]) -> Disagreem
             if call.entry != "leaf":
                 continue
             cell = Cell(run.board.arch, call.scheme, call.activation, call.router)
+            if cell not in accepted:
+                continue
             kinds = {(each.family, cell) for each in trace.products if each.role is not Role.STAGE2}
             launched |= kinds
             sound |= set() if call in doubtful else kinds
     return Disagreement(
         unlisted=frozenset(f"{kind} {cell}" for kind, cell in sound - known),
-        unseen=frozenset(
-            f"{name} {cell}"
-            for name, kind, cell in listed
-            if contract.declaration(cell).kind is Kind.PASS and (kind, cell) not in launched
-        ),
+        unseen=frozenset(f"{name} {cell}" for name, kind, cell in listed if (kind, cell) not in launched),
     )

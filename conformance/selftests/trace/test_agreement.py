@@ -47,9 +47,9 @@ class TestCompareFamilies:
             about_another = replace(finding, call=replace(BF16, tokens=1))
             assert compare_families([(run(BF16, "flydsl"), (about_another,))]).unlisted != frozenset()
 
-    def test_stage_2_and_direct_calls_play_no_part(self) -> None:
-        """A family is one of its stage 1; calls past the leaf are of no cell."""
-        direct = replace(BF16, entry="fused_moe")
-        for made in (run(BF16, "flydsl", role=Role.STAGE2), run(direct, "flydsl")):
+    def test_stage_2_and_calls_that_no_leaf_makes_play_no_part(self) -> None:
+        """A family is one of its stage 1; calls past the leaf, or that it refuses, are of no cell."""
+        direct, refused = replace(BF16, entry="fused_moe"), replace(BF16, activation="relu2")
+        for made in (run(BF16, "flydsl", role=Role.STAGE2), run(direct, "flydsl"), run(refused, "flydsl")):
             found = compare_families([(made, ())])
             assert (found.unlisted, found.unseen) == (frozenset(), EVERYTHING_UNSEEN)
