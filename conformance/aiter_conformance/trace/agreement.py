@@ -32,8 +32,8 @@ def compare_families(runs: Iterable[tuple[Run, Iterable[Finding]]]) -> Disagreem
     """Compare the table of families with runs.
 
     Args:
-        runs: Runs of releases on boards, each with what is wrong in it. Calls past the leaf, and calls that it
-            refuses, are left out; calls that another activation's tuned row answered play no part in what
+        runs: Runs of releases on boards, each with what is wrong in it. Left out are calls past the leaf and
+            calls that it refuses; calls that another activation's tuned row answered play no part in what
             should be listed.
     """
     accepted = {cell for cell in load_axes().cells() if contract.declaration(cell).kind is Kind.PASS}
