@@ -16,9 +16,12 @@ from typing import Final
 
 import pytest
 
-from aiter_conformance.axes import load_axes
+from aiter_conformance import contract
+from aiter_conformance.axes import Cell, load_axes
 from aiter_conformance.errors import InfrastructureError
 from aiter_conformance.levels.trace import calls_of
+from aiter_conformance.models import load_models, model_calls
+from aiter_conformance.outcome import Kind
 from aiter_conformance.release import Inventory, Release, open_release, take_inventory
 from aiter_conformance.release.tuned import TunedTables, read_tuned
 from aiter_conformance.trace.agreement import compare_families
@@ -74,12 +77,19 @@ def opened(revision: str) -> tuple[Release, Inventory, TunedTables]:
 
 @cache
 def traced(revision: str, board: Board, code: Path) -> tuple[Run, tuple[Finding, ...]]:
-    """Trace all calls of this file, and those of the level, on one release and board, once for all tests."""
+    """Trace all calls of this file, of the level and of the catalogue, once for all tests."""
     release, inventory, tuned = opened(revision)
     cells = [cell for cell in load_axes().cells() if cell.arch == board.arch]
     level = (call for inputs in calls_of(cells).values() for _, call in inputs)
+    models = (
+        call
+        for model in load_models().models.values()
+        for scheme in model.schemes
+        if contract.declaration(Cell(board.arch, scheme, model.activation, model.router)).kind is Kind.PASS
+        for _, call in model_calls(model, scheme)
+    )
     # With another list of builds the one question is which fp8 flavour it takes.
-    calls = (GELU,) if board.build_archs is not None else dict.fromkeys((*special_calls(), *level))
+    calls = (GELU,) if board.build_archs is not None else dict.fromkeys((*special_calls(), *level, *models))
     run = run_calls(release, board, calls, inventory=inventory, cache=code)
     return run, check_run(run, tuned)
 
