@@ -43,6 +43,7 @@ LEVEL: Final = "isa"
 _MOST_TOKENS: Final = (
     69  # with a top-k of most experts: blocks of 32 and of 64 that are full, and ones that are not
 )
+_NAMED: Final = 2  # kernels that are named where none of a cell's can be executed
 _DEPTH: Final = 1024  # several K tiles of every kernel
 _DEPTH_STEP: Final = 512  # kernels differ by what the hidden size leaves over this
 
@@ -143,7 +144,8 @@ def observe(
 
     A release that cannot be imported on the board leaves every cell not run, with what it said.
     """
-    wanted = [cell for cell in cells if cell.arch == board.arch]
+    # A cell that its leaf refuses has no call, and no outcome.
+    wanted = [c for c in cells if c.arch == board.arch and contract.declaration(c).kind is Kind.PASS]
     asked = {cell: tuple(_asked(cell)) for cell in wanted}
     calls = list(dict.fromkeys(one.call for each in asked.values() for one in each))
     try:
@@ -163,9 +165,7 @@ def observe(
 
 
 def _asked(cell: Cell) -> Iterator[Asked]:
-    """Yield the inputs of a cell; one that its leaf refuses has none."""
-    if contract.declaration(cell).kind is not Kind.PASS:
-        return
+    """Yield the inputs of a cell."""
     whole: dict[tuple[str, Call], list[Problem]] = {}
     for name, problem in problems(cell, LEVEL):
         whole.setdefault((name, _call(problem)), []).append(problem)
@@ -227,11 +227,6 @@ _Plans = dict[Call, Plan | NotExecutableError]
 def _outcome(
     subject: Subject, emulator: Emulator, cell: Cell, asked: tuple[Asked, ...], plans: _Plans
 ) -> Outcome:
-    declared = contract.declaration(cell)
-    if declared.kind is not Kind.PASS:
-        assert declared.reason is not None  # noqa: S101 -- a refusal has one
-        message = f"The leaf refuses the cell, so there is nothing to execute ({declared.message})."
-        return Outcome(Kind.SKIPPED, declared.reason, message)
     tally = _Tally()
     done: dict[tuple[str, Problem], Seen] = {}
     for one in asked:
@@ -292,7 +287,7 @@ def _judged(tally: _Tally, total: int) -> Outcome:
     why = "; ".join(tally.missing)
     if not tally.right:
         message = f"No input's kernels can be executed: {why}."
-        left = sorted(tally.unknown - {""})
+        left = sorted(tally.unknown - {""})[:_NAMED]
         return Outcome(Kind.NOT_RUN, Reason.NOT_EXECUTABLE, message, {"ran": 0, "of": total, "kernels": left})
     message = f"{tally.right} of {total} inputs ran and are right. The others cannot be executed: {why}."
     return Outcome(Kind.NOT_RUN, Reason.NOT_EXECUTABLE, message, details)
