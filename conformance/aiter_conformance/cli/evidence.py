@@ -1,4 +1,4 @@
-"""``evidence collect|merge``: what a subject does by itself, and evidence of several runners as one."""
+"""``evidence collect|check|merge``: what a subject does by itself, whether it is still so, runners as one."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from pathlib import Path
 import click
 
 from aiter_conformance import evidence, store, subjects
-from aiter_conformance.cli.matrix import root_option, subject_option
+from aiter_conformance.cli.matrix import level_option, root_option, subject_option
 from aiter_conformance.cli.output import json_option, print_json, progress
 from aiter_conformance.errors import InfrastructureError
 from aiter_conformance.evidence import Level
 from aiter_conformance.merge import Merged, merge
 from aiter_conformance.outcome import Kind
+from aiter_conformance.recheck import compare_all
+from aiter_conformance.release.artefact import open_release
 from aiter_conformance.runner import collect, runnable
 
 _LEVELS = [level.value for level in (Level.DECLARED, Level.CONTRACT, Level.REFERENCE)]
@@ -21,7 +23,7 @@ _LEVELS = [level.value for level in (Level.DECLARED, Level.CONTRACT, Level.REFER
 
 @click.group("evidence")
 def evidence_group() -> None:
-    """Collect evidence, and merge that of several runners."""
+    """Collect evidence, hold what is checked in against the present, and merge that of several runners."""
 
 
 @evidence_group.command("collect")
@@ -66,6 +68,49 @@ def collect_command(
         for item in written:
             click.echo(f"{item['record']}: {item['cells']} cells, {item['failed']} not as the contract says")
     return int(any(item["failed"] for item in written))
+
+
+@evidence_group.command("check")
+@click.argument("release_text", metavar="RELEASE")
+@subject_option
+@level_option
+@root_option
+@json_option
+def check_command(
+    release_text: str, subject_name: str, levels: tuple[str, ...], root: Path, as_json: bool
+) -> int:
+    """Observe RELEASE again and compare with the evidence in the checkout; nothing is written there.
+
+    Outcomes, reasons and kernels must be equal, measured numbers within a tenth; dates and hosts do not
+    matter. Exit code 1 if something differs, 3 if no record is checked in for what was observed.
+    """
+    possible, missing = runnable(Level(level) for level in levels)
+    for sentence in missing:
+        click.echo(sentence, err=True)
+    recorded = [one.evidence for one in evidence.load(store.checkout_place(root).reports)]
+    with open_release(release_text) as opened, progress() as advance:
+        subject = subjects.load_subject(subject_name)
+        cache = store.build_place(root).traces
+        seen = collect(subject, opened, levels=possible, cache=cache, progress=advance)
+    changes, unrecorded = compare_all(recorded, seen)
+    compared = len(seen) - len(unrecorded)
+    if not compared:
+        msg = (
+            f"NOT RUN: no record of {release_text} at these levels is checked in; `matrix publish` makes them"
+        )
+        raise InfrastructureError(msg)
+    if as_json:
+        found = [asdict(change) for change in changes]
+        print_json({"compared": compared, "not_recorded": unrecorded, "changes": found})
+        return int(bool(changes))
+    for path in unrecorded:
+        click.echo(f"NOT RECORDED {path}: nothing to compare with")
+    for change in changes:
+        click.echo(
+            f"CHANGED {change.record}: {change.about}: {change.what}: {change.recorded} -> {change.seen}"
+        )
+    click.echo(f"{compared} records compared, {len(changes)} differences")
+    return int(bool(changes))
 
 
 @evidence_group.command("merge")
