@@ -84,6 +84,26 @@ class TestObserve:
         cell = Cell("gfx950", "fp8-channel", "silu", "in")
         assert observe(tmp_path, kernels("one_more") | {GENERATOR: OPTIONS}, cell).reason is Reason.NO_KERNEL
 
+    @pytest.mark.parametrize(
+        ("body", "kernels"),
+        [
+            (b"return fused_moe(hidden_states)", {"ck-2stage-tkw1": 0}),
+            (b"return other.fused_moe(hidden_states)", None),
+            (b"return fused_moe", None),
+        ],
+    )
+    def test_a_generator_behind_another_function(
+        self, tmp_path: Path, body: bytes, kernels: dict[str, int] | None
+    ) -> None:
+        """CK serves router weights on the input only where asm_moe_tkw1 hands its call on to fused_moe."""
+        path = "aiter/fused_moe_bf16_asm.py"
+        head, _, rest = sample_files()[path].partition(b"def asm_moe_tkw1(")
+        signature, _, _ = rest.partition(b"):")
+        files = {path: head + b"def asm_moe_tkw1(" + signature + b"):\n    " + body + b"\n", GENERATOR: OPTIONS}
+        outcome = observe(tmp_path, files, Cell("gfx950", "fp8-channel", "gelu", "in"))
+        assert outcome.details.get("kernels") == kernels
+        assert outcome.reason is (Reason.NO_KERNEL if kernels is None else Reason.BUILT_ON_FIRST_USE)
+
     def test_an_arch_that_the_release_does_not_know(self, tmp_path: Path) -> None:
         """The table of GPUs of the release comes before everything else."""
         outcome = observe(tmp_path, {GENERATOR: OPTIONS}, Cell("gfx1250", "bf16", "silu", "out"))

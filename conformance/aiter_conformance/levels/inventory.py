@@ -35,6 +35,8 @@ class Contents:
         tuned: Its tuned tables.
         paths: All its files.
         generator_activations: The activations that each generator of ``families.toml`` takes.
+        handing_on: The functions of ``families.toml`` (``file:function``) that hand their call on to
+            ``fused_moe``.
     """
 
     facts: ReleaseFacts
@@ -42,6 +44,7 @@ class Contents:
     tuned: TunedTables
     paths: frozenset[str]
     generator_activations: dict[str, frozenset[str]]
+    handing_on: frozenset[str]
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -62,6 +65,7 @@ def read_contents(release: Release, progress: Progress | None = None) -> Content
         for generator in sorted(generators)
         if (tree := sources.tree(generator)) is not None
     }
+    through = {family.through for family in load_families() if family.through}
     inventory = take_inventory(release, progress)
     return Contents(
         facts=read_facts(release, sources=sources),
@@ -69,6 +73,19 @@ def read_contents(release: Release, progress: Progress | None = None) -> Content
         tuned=read_tuned(release, inventory, sources=sources),
         paths=frozenset(release.files.paths),
         generator_activations=activations,
+        handing_on=frozenset(each for each in through if _hands_on(sources, each)),
+    )
+
+
+def _hands_on(sources: Sources, through: str) -> bool:
+    """Return whether a function, ``file:function``, calls ``fused_moe``."""
+    path, _, name = through.partition(":")
+    tree = sources.tree(path)
+    body = [] if tree is None else [f for f in tree.body if isinstance(f, ast.FunctionDef) and f.name == name]
+    return any(
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "fused_moe"
+        for function in body
+        for node in ast.walk(function)
     )
 
 
@@ -149,6 +166,8 @@ def _observe_kernels(contents: Contents, manifests: dict[str, Manifest], cell: C
     shipped = False
     for family in load_families():
         if not family.serves(cell) or not contents.paths.issuperset(family.needs):
+            continue
+        if family.through is not None and family.through not in contents.handing_on:
             continue
         if family.kind == "source":
             if _generator_takes(contents, family, cell):

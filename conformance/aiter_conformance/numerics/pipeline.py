@@ -70,11 +70,15 @@ NOMINAL_MX_ROUNDING: Final = ScaleRounding.RCEIL
 def nominal_pipeline(cell: Cell) -> Pipeline:
     """Return the pipeline that the scheme's name promises, two stages with a bfloat16 buffer between.
 
-    Router weights on the input of fp8-channel go through a one-stage kernel instead (SPEC 3, tkw1), which
-    quantises the float32 intermediate per token (ISA-FACTS 2.5).
+    With router weights on the input of fp8-channel, ``asm_moe_tkw1`` has one-stage kernels for SiLU and GELU on
+    gfx942 and gfx950 instead, which quantise the float32 intermediate per token (hsa/ARCH/fmoe/*/*_tkw1.csv).
     """
     fp8 = FLOAT_FORMATS[load_axes().archs[cell.arch].fp8]
-    tkw1 = cell.scheme == "fp8-channel" and cell.router == "in"
+    one_stage = (
+        (cell.scheme, cell.router) == ("fp8-channel", "in")
+        and cell.activation in ("silu", "gelu")
+        and cell.arch in ("gfx942", "gfx950")
+    )
     how = {
         "bf16": None,
         "fp8-block": Requantisation(fp8, BLOCK_1X128),
@@ -86,10 +90,10 @@ def nominal_pipeline(cell: Cell) -> Pipeline:
         "int4-w4a16": None,
     }[cell.scheme]
     return Pipeline(
-        name="one-stage" if tkw1 else "nominal",
+        name="one-stage" if one_stage else "nominal",
         hidden=how,
         intermediate=how,
-        intermediate_bf16=not tkw1,
+        intermediate_bf16=not one_stage,
         router=cell.router,
         weights_bf16=cell.scheme == "int4-w4a16",
     )

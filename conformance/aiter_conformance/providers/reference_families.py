@@ -151,9 +151,13 @@ _MODELLED_AS: Final = {
     "asm-stage1-fp8-doweight": "ck-2stage",
     "asm-stage1-blockscale": "ck-2stage",
     "ck-2stage-ptpc": "ck-2stage",
+    "ck-2stage-tkw1": "ck-2stage",
+    "flydsl-int4": "flydsl",
 }
+# Families that a call through asm_moe_tkw1 reaches, and no other call: its own kernels first.
+_TKW1: Final = ("asm-1stage-tkw1", "ck-2stage-tkw1")
 # The first that serves a cell is taken: kernels that know pads before those that do not.
-_ORDER: Final = ("asm-1stage-tkw1", "cktile-2stage", "flydsl", "ck-2stage", *_MODELLED_AS)
+_ORDER: Final = (*_TKW1, "cktile-2stage", "flydsl", "ck-2stage", *_MODELLED_AS)
 
 
 def choose_family(cell: Cell, *, tkw1: bool, bf16_activations: bool) -> KernelFamily:
@@ -169,7 +173,7 @@ def choose_family(cell: Cell, *, tkw1: bool, bf16_activations: bool) -> KernelFa
     """
     serving = {family.name for family in load_families() if family.serves(cell)}
     for name in _ORDER:
-        if name in serving and (name == "asm-1stage-tkw1") == tkw1:
+        if name in serving and (name in _TKW1) == tkw1:
             if cell.activation == "situ" and cell.scheme == "mxfp4-w4a16" and bf16_activations:
                 return KERNEL_FAMILIES["flydsl-situ-a16w4"]
             return KERNEL_FAMILIES[_MODELLED_AS.get(name, name)]

@@ -345,6 +345,8 @@ class TestNominalPipeline:
             (Cell("gfx942", "fp8-tensor-dynamic", "silu", "out"), ("e4m3fnuz", (-1, -1), None, False), True),
             (Cell("gfx1250", "fp8-channel", "silu", "out"), ("e4m3fn", (1, -1), None, False), True),
             (Cell("gfx942", "fp8-channel", "silu", "in"), ("e4m3fnuz", (1, -1), None, False), False),
+            (Cell("gfx942", "fp8-channel", "swigluoai", "in"), ("e4m3fnuz", (1, -1), None, False), True),
+            (Cell("gfx1250", "fp8-channel", "silu", "in"), ("e4m3fn", (1, -1), None, False), True),
             (Cell("gfx950", "mxfp4-w4a16", "situ", "out"), None, True),
             (Cell("gfx950", "mxfp4-w4a4", "silu", "out"), ("e2m1", (1, 32), "rceil", False), True),
             (Cell("gfx942", "int4-w4a16", "situ", "out"), None, True),

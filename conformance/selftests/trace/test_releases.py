@@ -517,7 +517,6 @@ NEVER_LAUNCHED: Final = {
     "asm-1stage-mxfp4 gfx950/mxfp4-w4a4/gelu/out": "it is shipped, and no dispatch asks for it",
     "ck-2stage gfx950/mxfp4-w4a4/swigluoai*/in": "the generator makes it, and CK-Tile is picked",
     "ck-2stage gfx1250/fp8-tensor-*": "the generator makes it, and quantising raises before",
-    "flydsl gfx942/int4-w4a16/swigluoai*/out": "its port takes no swiglu; the models of level reference do",
     "flydsl gfx950/mxfp4-w4a16/swigluoai_uninterleave/out": "the kernels do, and CK-Tile is picked",
 }
 
