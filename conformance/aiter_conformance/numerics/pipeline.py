@@ -70,8 +70,8 @@ NOMINAL_MX_ROUNDING: Final = ScaleRounding.RCEIL
 def nominal_pipeline(cell: Cell) -> Pipeline:
     """Return the pipeline that the scheme's name promises, two stages with a bfloat16 buffer between.
 
-    With router weights on the input of fp8-channel, ``asm_moe_tkw1`` has one-stage kernels for SiLU and GELU on
-    gfx942 and gfx950 instead, which quantise the float32 intermediate per token (hsa/ARCH/fmoe/*/*_tkw1.csv).
+    With router weights on the input of fp8-channel, ``asm_moe_tkw1`` has one-stage kernels for SiLU and GELU
+    on gfx942 and gfx950 instead (SPEC 3), which quantise the float32 intermediate per token (ISA-FACTS 2.5).
     """
     fp8 = FLOAT_FORMATS[load_axes().archs[cell.arch].fp8]
     one_stage = (
