@@ -22,8 +22,8 @@ class Family:
         needs: Files that must be in the release besides.
         complete: Whether shipped machine code is all that a call needs; false where it works only together
             with something that is built on first use.
-        through: Function, as ``file:function``, that must hand its call on to ``fused_moe``, or None where the
-            leaf calls that itself.
+        through: Function, as ``file:function``, that must hand its call on to ``fused_moe``, or None where
+            the leaf calls that itself.
         traced_only: Whether only a trace can say that it serves a call: it does so for some sizes, or in some
             releases. Levels that look at a whole cell, or at no release, leave it out.
         generator: Program of the release whose option ``--activation`` lists what it takes, or None.

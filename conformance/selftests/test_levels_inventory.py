@@ -100,7 +100,9 @@ class TestObserve:
         head, _, rest = sample_files()[path].partition(b"def asm_moe_tkw1(")
         signature, _, _ = rest.partition(b"):")
         source = head + b"def asm_moe_tkw1(" + signature + b"):\n    " + body + b"\n"
-        outcome = observe(tmp_path, {path: source, GENERATOR: OPTIONS}, Cell("gfx950", "fp8-channel", "gelu", "in"))
+        outcome = observe(
+            tmp_path, {path: source, GENERATOR: OPTIONS}, Cell("gfx950", "fp8-channel", "gelu", "in")
+        )
         assert outcome.details.get("kernels") == kernels
         assert outcome.reason is (Reason.NO_KERNEL if kernels is None else Reason.BUILT_ON_FIRST_USE)
 
