@@ -47,6 +47,8 @@ class CellState:
         evidence: Records it rests on, as indices into the matrix's list.
         peers: What other subjects do with the cell, by ``name@version``; the verdict does not rest on it. One
             that refuses the cell, and so has no call to look at, is left out.
+        known: Entries of the ledger that single inputs show at level reference, each with the number of
+            inputs that are wrong as it says; the level passes all the same.
     """
 
     verdict: Verdict
@@ -56,6 +58,7 @@ class CellState:
     kernels: dict[str, int]
     evidence: tuple[int, ...]
     peers: dict[str, PeerState] = field(default_factory=dict)
+    known: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -268,7 +271,12 @@ def _state(seen: Observations, evidence: tuple[int, ...]) -> CellState:
     kernels: dict[str, int] = {}
     for outcome in seen.by_level.get(Level.INVENTORY, []):
         kernels |= outcome.details.get("kernels", {})
-    return CellState(verdict, levels, reason, message, kernels, evidence)
+    known = {
+        entry: counted["cases"]
+        for outcome in seen.by_level.get(Level.REFERENCE, [])
+        for entry, counted in outcome.details.get("known", {}).items()
+    }
+    return CellState(verdict, levels, reason, message, kernels, evidence, known=known)
 
 
 def _peer_state(by_level: dict[Level, list[Outcome]]) -> PeerState:

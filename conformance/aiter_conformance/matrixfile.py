@@ -40,6 +40,7 @@ def to_json(matrix: Matrix) -> str:
                         for who, peer in state.peers.items()
                     },
                 }
+                | ({"known": state.known} if state.known else {})
                 for cell, state in matrix.cells.items()
             ],
             "findings": [asdict(finding) for finding in matrix.findings],
@@ -72,6 +73,7 @@ def from_json(text: str, source: str) -> Matrix:
                 )
                 for who, peer in item["peers"].items()
             },
+            item.get("known", {}),
         )
         for item in data["cells"]
     }

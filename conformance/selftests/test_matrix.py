@@ -241,6 +241,14 @@ class TestBuild:
         assert state.levels[Level.ISA] == "ran 8/10"
         assert state.verdict is Verdict.DECLARED
 
+    def test_what_is_known_of_single_inputs_is_kept(self) -> None:
+        """Level reference passes but for inputs that the ledger explains: entries, and how many inputs."""
+        entry = {"cases": 3, "case": "x", "reason": "numbers-differ", "size": 1.0}
+        wrong = replace(PASS, details={"known": {"odd-pads": entry}})
+        state = build([record(Level.INVENTORY, PASS), record(Level.REFERENCE, wrong)], "0.1.7", "impl@0.1.0")
+        assert state.cells[CELL].known == {"odd-pads": 3}
+        assert state.cells[CELL].levels[Level.REFERENCE] == "pass"
+
     def test_no_evidence_is_an_error(self) -> None:
         """A matrix of nothing is not built."""
         with pytest.raises(UsageError, match=r"evidence of release 0\.1\.9 must be there"):
@@ -263,8 +271,12 @@ class TestJson:
             record(Level.DECLARED, PASS),
             record(Level.DECLARED, REFUSED, subject="vllm@0.33.0"),
             record(Level.INVENTORY, FAIL),
+            record(Level.REFERENCE, replace(PASS, details={"known": {"odd-pads": {"cases": 2}}})),
+            record(Level.ISA, replace(NOT_RUN, details={"ran": 3, "of": 5})),
         ]
         built = build(records, "0.1.7", "impl@0.1.0")
+        assert built.cells[CELL].known == {"odd-pads": 2}
+        assert built.cells[CELL].levels[Level.ISA] == "ran 3/5"
         assert matrixfile.from_json(matrixfile.to_json(built), "x") == built
 
     def test_schema_and_code_know_the_same_words(self) -> None:

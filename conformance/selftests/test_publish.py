@@ -162,6 +162,18 @@ class TestPage:
         assert "| situ-odd | SiTU is odd. |" in section
         assert "[vllm@1](#vllm1-held-against-the-same-contract)" in text
 
+    def test_what_is_known_of_single_inputs_is_shown(self, matrix: Matrix) -> None:
+        """Entries of the ledger with their numbers of inputs stand beside the verdict, but of refused cells."""
+        known = {"odd-pads": 3, "odd-limit": 1}
+        assert page.why(replace(DECLARED, known=known)).startswith(
+            "Known of single inputs: odd-pads (3), odd-limit (1). Kernels:"
+        )
+        assert "odd-pads" not in page.why(replace(refused("relu2"), known=known))
+        shown = replace(matrix, cells=matrix.cells | {Cell("gfx950", "bf16", "silu", "out"): DECLARED})
+        assert "odd-pads" not in page.render(shown, AXES)
+        cells = shown.cells | {Cell("gfx950", "bf16", "silu", "out"): replace(DECLARED, known=known)}
+        assert "odd-pads (3)" in page.render(replace(shown, cells=cells), AXES)
+
     def test_findings_are_listed(self, matrix: Matrix) -> None:
         """A finding in the release is on its page; a release without says so."""
         assert "| wrong-arch | hsa/gfx950/a.csv:3 | It is for gfx942. | new |" in page.render(matrix, AXES)

@@ -116,8 +116,11 @@ def _references(indices: Sequence[int]) -> str:
 
 
 def why(state: CellState) -> str:
-    """Return what stands behind a verdict: the reason, and the kernels that the release has."""
+    """Return what stands behind a verdict: the reason, what is known of single inputs, and the kernels."""
     said = [state.message.rstrip(".") + "."] if state.message else []
+    if state.known and state.verdict is not Verdict.UNSUPPORTED:
+        known = ", ".join(f"{entry} ({count})" for entry, count in state.known.items())
+        said.append(f"Known of single inputs: {known}.")
     if state.kernels and state.verdict is not Verdict.UNSUPPORTED:
         kernels = ", ".join(
             f"{name} ({count} objects)" if count else f"{name} (built on first use)"
