@@ -163,7 +163,7 @@ class TestPage:
         assert "[vllm@1](#vllm1-held-against-the-same-contract)" in text
 
     def test_what_is_known_of_single_inputs_is_shown(self, matrix: Matrix) -> None:
-        """Entries of the ledger with their numbers of inputs stand beside the verdict, but of refused cells."""
+        """Entries of the ledger with their numbers of inputs stand beside the verdict, unless refused."""
         known = {"odd-pads": 3, "odd-limit": 1}
         assert page.why(replace(DECLARED, known=known)).startswith(
             "Known of single inputs: odd-pads (3), odd-limit (1). Kernels:"
