@@ -1,4 +1,4 @@
-"""``isa disasm|run|sweep``: a release's machine code, read and executed without the hardware.
+"""``isa disasm|run|probe|sweep``: a release's machine code, read and executed without the hardware.
 
 What needs numba is imported when a command runs, so that the rest of the command works without it.
 """
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from aiter_conformance.axes import load_axes
+from aiter_conformance.cli.isa_probe import probe_command
 from aiter_conformance.cli.isa_run import run_command
 from aiter_conformance.cli.matrix import root_option
 from aiter_conformance.cli.output import json_option, print_json, print_table, progress
@@ -86,6 +87,7 @@ def disasm(object_file: Path, as_json: bool) -> int:
 
 
 isa_group.add_command(run_command)
+isa_group.add_command(probe_command)
 
 
 @isa_group.command("sweep")

@@ -47,7 +47,7 @@ def run_command(
 
     opened = sweep.open_object(release_text, object_text, root / "build" / "isa")
     path = opened.path
-    chosen = _cases(opened.kind, shape_text, gelu)
+    chosen = choose_cases(opened.kind, shape_text, gelu)
     observations = [opened.observe(case) for case in chosen]
     wrong = [seen for seen in observations if not seen.right]
     if as_json:
@@ -55,7 +55,7 @@ def run_command(
             {"path": path, "arch": opened.kind.arch, "observations": [asdict(o) for o in observations]}
         )
         return int(bool(wrong))
-    click.echo(f"{path}\n{_words(opened.kind)}\n")
+    click.echo(f"{path}\n{describe_variant(opened.kind)}\n")
     body = [
         [
             o.case,
@@ -110,7 +110,12 @@ def _where(opened: Opened, case: Case) -> str:
     )
 
 
-def _cases(kind: Variant, text: str | None, gelu: bool) -> tuple[Case, ...]:
+def choose_cases(kind: Variant, text: str | None, gelu: bool) -> tuple[Case, ...]:
+    """The cases that ``--shape`` names; every case of the sweep without it.
+
+    Raises:
+        UsageError: There is no such case, or sizes do not fit the kernel.
+    """
     from aiter_conformance.isa import judge, toy
 
     known = judge.cases(kind)
@@ -143,7 +148,7 @@ def _cases(kind: Variant, text: str | None, gelu: bool) -> tuple[Case, ...]:
     return (judge.Case("as given", shape, gelu),)
 
 
-def _words(kind: Variant) -> str:
+def describe_variant(kind: Variant) -> str:
     """What the object's name says that it computes."""
     parts = [
         kind.arch,
