@@ -69,6 +69,8 @@ class Observation:
         message: The sentence that came with it.
         level: The level of evidence.
         board: The board, or the arch at a level that does not ask for the number of CUs; None if unknown.
+        alone: Whether it is one input of a cell that is observed as a whole besides: only entries that name
+            cases are about it.
     """
 
     release: str
@@ -81,6 +83,7 @@ class Observation:
     message: str | None = None
     level: str | None = None
     board: str | None = None
+    alone: bool = False
 
     def __str__(self) -> str:
         where = f" on {self.board}" if self.board is not None and self.path is None else ""
@@ -146,7 +149,9 @@ class Entry:
             return False
         if self.boards and seen.board is not None and not _any(self.boards, seen.board):
             return False
-        return not self.cases or (seen.case is not None and _any(self.cases, seen.case))
+        if not self.cases:
+            return not seen.alone
+        return seen.case is not None and _any(self.cases, seen.case)
 
     @property
     def unreported(self) -> bool:

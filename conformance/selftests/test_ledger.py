@@ -193,6 +193,15 @@ class TestJudge:
         )
         assert not entry.matches(FAILED)
 
+    def test_one_input_beside_its_cell(self) -> None:
+        """What one input does apart from its cell is for entries that name cases alone."""
+        seen = replace(FAILED, case=f"{FAILED.cell}@M1", reason="numbers-differ")
+        whole = parse_ledger(CELL_ENTRY)
+        assert [fault.kind for fault in judge(whole, [seen], full=False)] == [FaultKind.OTHER_REASON]
+        assert judge(whole, [replace(seen, alone=True)], full=False) == []
+        (named,) = parse_ledger(CELL_ENTRY + 'cases = ["*@M1"]\n')
+        assert named.matches(replace(seen, alone=True))
+
     def test_a_quarantined_case_must_not_run(self) -> None:
         """In quarantine any outcome but skipped and not run is a fault."""
         entries = parse_ledger(CELL_ENTRY.replace("expected-fail", "quarantine"))

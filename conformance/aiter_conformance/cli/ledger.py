@@ -99,7 +99,7 @@ def _observations(reports: Path) -> Iterator[Observation]:
                     level=record.level,
                     board=record.board,
                 )
-                for known in outcome.details.get("known", {}).values():  # single inputs of a cell that holds
+                for known in outcome.details.get("known", {}).values():  # single inputs
                     yield Observation(
                         version,
                         str(cell),
@@ -109,6 +109,7 @@ def _observations(reports: Path) -> Iterator[Observation]:
                         known["size"],
                         level=record.level,
                         board=record.board,
+                        alone=True,
                     )
             for finding in record.findings:
                 yield Observation(
