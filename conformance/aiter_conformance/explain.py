@@ -66,6 +66,7 @@ class Explanation:
         applied: The row of the table of verdicts that applied, as a clause.
         passed_over: The rows before it, which did not apply, each as (verdict, clause).
         known: The ledger's entry that explains what is broken, or None.
+        unchecked: Which kernels were not checked, where the verdict is no better for want of that; or None.
         steps: What was observed, level by level.
         never: Levels that were never tried.
         commands: What makes the observations again.
@@ -78,6 +79,7 @@ class Explanation:
     applied: str
     passed_over: tuple[tuple[Verdict, str], ...]
     known: Entry | None
+    unchecked: str | None
     steps: tuple[Step, ...]
     never: tuple[Level, ...]
     commands: tuple[str, ...]
@@ -120,6 +122,7 @@ def explain(
         applied=applied.when,
         passed_over=tuple((row.verdict, row.when) for row in TABLE[: TABLE.index(applied)]),
         known=observed.known,
+        unchecked=observed.unchecked() if applied.verdict is Verdict.DECLARED else None,
         steps=tuple(steps),
         never=tuple(level for level in Level if level not in seen),
         commands=tuple(_commands(cell, releases[0], subject, steps)),
@@ -191,6 +194,8 @@ def to_text(found: Explanation) -> str:
     if found.passed_over:
         passed = "; ".join(f"{verdict.value} ({when})" for verdict, when in found.passed_over)
         lines.append(f"  It comes after rules that do not apply: {passed}.")
+    if found.unchecked is not None:
+        lines.append(f"  {found.unchecked}")
     if found.known is not None:
         lines.append(
             f"  Known: {found.known.id}: {found.known.title} ({found.known.page or found.known.upstream})."

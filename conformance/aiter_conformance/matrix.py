@@ -266,6 +266,8 @@ def _state(seen: Observations, evidence: tuple[int, ...]) -> CellState:
     levels = {level: _combined(seen.by_level[level]) for level in Level if level in seen.by_level}
     reason = None if because.reason is None else because.reason.value
     message = because.message
+    if verdict is Verdict.DECLARED and (unchecked := seen.unchecked()) is not None:
+        message = f"{unchecked} {message}" if message else unchecked
     if seen.known is not None:
         message = f"{message} Known: {seen.known.title} ({seen.known.upstream})."
     kernels: dict[str, int] = {}

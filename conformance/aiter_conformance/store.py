@@ -11,7 +11,7 @@ from aiter_conformance.axes import load_axes
 from aiter_conformance.documents import write_text
 from aiter_conformance.errors import InfrastructureError, UsageError
 from aiter_conformance.publish import models as models_page
-from aiter_conformance.publish import page, releases
+from aiter_conformance.publish import page, releases, sweep
 from aiter_conformance.release.version import version_key
 
 
@@ -52,13 +52,14 @@ def checkout_place(root: Path) -> Place:
 def write_matrix(place: Place, release: str, subject: str) -> matrix.Matrix:
     """Derive the matrix of a release from the evidence of a place, and write it there."""
     built = matrix.build(evidence.load(place.reports), release, subject)
-    for name, text in _files(built).items():
+    for name, text in _files(built, place).items():
         write_text(place.matrices / release / name, text)
     return built
 
 
-def _files(built: matrix.Matrix) -> dict[str, str]:
-    return {"matrix.json": matrixfile.to_json(built), "README.md": page.render(built, load_axes())}
+def _files(built: matrix.Matrix, place: Place) -> dict[str, str]:
+    swept = sweep.read(place.reports / "isa", built.release.version)
+    return {"matrix.json": matrixfile.to_json(built), "README.md": page.render(built, load_axes(), swept)}
 
 
 def find_matrix(root: Path, version: str | None) -> tuple[matrix.Matrix, str]:
@@ -137,7 +138,7 @@ def _published(root: Path) -> dict[str, str]:
     for version in versions:
         old = json.loads((place.matrices / version / "matrix.json").read_text(encoding="utf-8"))
         built.append(matrix.build(records, version, old["subject"]))
-        files |= {f"{version}/{name}": text for name, text in _files(built[-1]).items()}
+        files |= {f"{version}/{name}": text for name, text in _files(built[-1], place).items()}
     facts = [record for record in factfile.load(place.reports) if record.release.version in versions]
     models: dict[str, list[modelfile.ModelFile]] = {}
     for record in modelfile.load(place.reports):

@@ -53,7 +53,9 @@ _MEANINGS = {
     Verdict.VALIDATED: "The real kernel on the real GPU gave the right numbers.",
     Verdict.EMULATED: "The release's machine code, run by an emulator, gave the right numbers.",
     Verdict.MODELLED: "The numbers are right with modelled kernels, and the release picks those kernels.",
-    Verdict.DECLARED: "The leaf accepts it and nothing seen speaks against it. Its numbers were not checked.",
+    Verdict.DECLARED: (
+        "The leaf accepts it and no level found it broken. Not all of the kernels that it gets were checked."
+    ),
     Verdict.UNKNOWN: "Nothing was observed.",
 }
 
@@ -78,13 +80,26 @@ class Observations:
         """Return whether the level was run and every outcome passed."""
         return self.kinds(level) == {Kind.PASS}
 
-    def launched_is_modelled(self) -> bool:
-        """Return whether a trace launched only kernel families that level reference modelled."""
+    def launched_but_not_modelled(self) -> list[str]:
+        """Return the kernel families that a trace launched and level reference did not model, sorted."""
         launched = {name for o in self.by_level.get(Level.TRACE, []) for name in o.details.get("kernels", {})}
         modelled = {
             name for o in self.by_level.get(Level.REFERENCE, []) for name in o.details.get("families", [])
         }
-        return launched <= modelled
+        return sorted(launched - modelled)
+
+    def unchecked(self) -> str | None:
+        """Return which of the kernels that it gets were not checked where others were, or None.
+
+        Said of a cell whose numbers are right with modelled kernels, where the release picks others too.
+        """
+        missing = self.launched_but_not_modelled()
+        if not missing or not (self.holds(Level.REFERENCE) and self.holds(Level.TRACE)):
+            return None
+        return (
+            "The numbers are right with modelled kernels, but the release also picks kernels that are not "
+            f"modelled: {', '.join(missing)}."
+        )
 
     def worst(self) -> tuple[Level, Outcome] | None:
         """Return the first broken observation, the strongest level first, or None."""
@@ -104,7 +119,7 @@ def _works(seen: Observations) -> bool:
 
 
 def _modelled(seen: Observations) -> bool:
-    return seen.holds(Level.REFERENCE) and seen.holds(Level.TRACE) and seen.launched_is_modelled()
+    return seen.holds(Level.REFERENCE) and seen.holds(Level.TRACE) and not seen.launched_but_not_modelled()
 
 
 @dataclass(frozen=True)

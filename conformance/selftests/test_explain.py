@@ -104,6 +104,20 @@ class TestExplain:
         assert (found.verdict, found.passed_over) == (Verdict.KNOWN_BAD, ())
         assert found.known is LEDGER[0]
 
+    def test_what_was_not_checked(self) -> None:
+        """Kernels that are launched and not modelled are named; with none the cell is modelled."""
+        seen = {
+            (Level.DECLARED, "gfx942"): PASS,
+            (Level.REFERENCE, "gfx942"): Outcome(Kind.PASS, details={"families": ["ck"]}),
+            (Level.TRACE, "gfx942:80"): Outcome(Kind.PASS, details={"kernels": {"ck": 1}}),
+        }
+        found = explain(CELL, records(seen), "0.1.19", "impl@0.1.0", ())
+        assert (found.verdict, found.unchecked) == (Verdict.MODELLED, None)
+        seen[Level.TRACE, "gfx942:304"] = Outcome(Kind.PASS, details={"kernels": {"asm-stage1": 1}})
+        found = explain(CELL, records(seen), "0.1.19", "impl@0.1.0", ())
+        assert found.verdict is Verdict.DECLARED
+        assert "kernels that are not modelled: asm-stage1." in " ".join(to_text(found).split())
+
     def test_another_subject_is_left_aside(self) -> None:
         """What another subject did is no link of the chain."""
         more = records({(Level.DECLARED, "gfx942"): Outcome(Kind.REFUSED, Reason.SCHEME, "no")}, "vllm@1")

@@ -224,6 +224,26 @@ class TestBuild:
         assert state.cells[CELL].message == "later"
         assert state.cells[CELL].kernels == {"ck": 0}
 
+    def test_names_the_kernels_that_are_not_modelled(self) -> None:
+        """Where numbers are right but for kernels that no model has, the cell says so and names them."""
+        reference = Outcome(Kind.PASS, details={"families": ["ck"]})
+        emulated = replace(NOT_RUN, message="1 of 2 inputs ran and are right.", details={"ran": 1, "of": 2})
+
+        def message(launched: dict[str, int], *more: Loaded) -> str | None:
+            traced = record(Level.TRACE, Outcome(Kind.PASS, details={"kernels": launched}))
+            records = [record(Level.DECLARED, PASS), record(Level.REFERENCE, reference), traced, *more]
+            return build(records, "0.1.7", "impl@0.1.0").cells[CELL].message
+
+        assert message({"ck": 2}) is None
+        said = (
+            "The numbers are right with modelled kernels, but the release also picks kernels that are not "
+            "modelled: asm-1stage, cktile."
+        )
+        assert message({"ck": 2, "cktile": 1, "asm-1stage": 3}) == said
+        assert message({"ck": 2, "cktile": 1, "asm-1stage": 3}, record(Level.ISA, emulated)) == (
+            f"{said} 1 of 2 inputs ran and are right."
+        )
+
     def test_boards_of_one_arch_are_counted(self) -> None:
         """Where boards disagree the level is partial."""
         records = [

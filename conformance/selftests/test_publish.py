@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from aiter_conformance.axes import Cell, load_axes
 from aiter_conformance.evidence import Level, ReleaseId
 from aiter_conformance.matrix import CellState, KnownFinding, Matrix, PeerState, Source
 from aiter_conformance.publish import page
+from aiter_conformance.publish.sweep import Line, read, to_csv
 from aiter_conformance.publish.tables import count_verdicts, level_words, never_run, rows
 from aiter_conformance.verdicts import Verdict
 
@@ -94,6 +96,24 @@ class TestRows:
         """The sentence of a row is true of all its activations."""
         row = rows(matrix, AXES, [Cell("gfx950", "bf16", "relu2", "out")])[0]
         assert row.state.message == "X does not support this activation"
+
+    def test_a_name_within_a_path_is_no_word(self, matrix: Matrix) -> None:
+        """Paths, ids and names of kernels are shown as they are: of the first activation, with its name."""
+        said = "gfx950/bf16/{0}/out@E5-k2: {0} is wrong, see fmoe/{0}/fmoe_bf16_{0}.csv and 1-{0}, not {0}."
+        cells = {
+            Cell("gfx950", "bf16", activation, "out"): replace(LACKING, message=said.format(activation))
+            for activation in ("silu", "gelu")
+        }
+        changed = replace(matrix, cells=matrix.cells | cells)
+        (row,) = rows(changed, AXES, cells)
+        assert row.activations == ("silu", "gelu")
+        assert row.state.message == (
+            "gfx950/bf16/silu/out@E5-k2: this activation is wrong, see fmoe/silu/fmoe_bf16_silu.csv "
+            "and 1-silu, not this activation (shown for silu)."
+        )
+        (alone,) = rows(changed, AXES, list(cells)[1:])
+        assert (alone.activations, "shown for" in str(alone.state.message)) == (("gelu",), False)
+        assert "fmoe/gelu/fmoe_bf16_gelu.csv" in str(alone.state.message)
 
 
 class TestWords:
@@ -192,3 +212,31 @@ class TestPage:
         for block in re.findall(r"(?:^\|.*\n?)+", page.render(matrix, AXES), flags=re.MULTILINE):
             counts = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
             assert len(counts) == 1, block
+
+    def test_objects_that_compute_wrong_are_counted(self, matrix: Matrix) -> None:
+        """A swept release says of each arch how many objects are wrong; one that was not is silent."""
+        swept = [
+            Line(f"{arch}/fmoe/x_{number}", status, "", "", "", "", "")
+            for arch, statuses in {
+                "gfx942": ["wrong", "right", "wrong", "not executable"],
+                "gfx950": ["right"],
+            }.items()
+            for number, status in enumerate(statuses)
+        ]
+        text = page.render(matrix, AXES, swept)
+        assert (
+            "2 of 4 objects of gfx942 computed wrong and 1 could not be executed; "
+            "0 of 1 objects of gfx950 computed wrong in the emulator"
+        ) in text
+        assert "(../../../reports/isa/0.1.7.csv)" in text
+        assert "computed wrong" not in page.render(matrix, AXES)
+
+
+class TestRead:
+    """`sweep.read`."""
+
+    def test_a_release_without_a_sweep_has_no_table(self, tmp_path: Path) -> None:
+        """The table is that of the very version, or None."""
+        (tmp_path / "0.1.7.csv").write_text(to_csv([]) + "gfx942/fmoe/x,wrong,,,,,odd\n", encoding="utf-8")
+        assert read(tmp_path, "0.1.7") == [Line("gfx942/fmoe/x", "wrong", "", "", "", "", "odd")]
+        assert read(tmp_path, "0.1.8") is None

@@ -1,8 +1,9 @@
-"""The page of one release: its matrix in Markdown, made from the matrix alone."""
+"""The page of one release in Markdown, made from its matrix and the sweep over its machine code alone."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from aiter_conformance.evidence import Level
 from aiter_conformance.families import load_families
 from aiter_conformance.matrix import CellState, Matrix
 from aiter_conformance.publish.markdown import table, template
+from aiter_conformance.publish.sweep import Line
 from aiter_conformance.publish.tables import (
     ROUTER_WORDS,
     count_verdicts,
@@ -25,10 +27,15 @@ from aiter_conformance.verdicts import Verdict
 _NUMBERS_CHECKED = (Verdict.VALIDATED, Verdict.EMULATED, Verdict.MODELLED)
 
 
-def render(matrix: Matrix, axes: Axes) -> str:
+def render(matrix: Matrix, axes: Axes, swept: Sequence[Line] | None = None) -> str:
     """Return the page of a release, ending in a newline.
 
     Paths to evidence are relative to ``matrices/published/<release>/``.
+
+    Args:
+        matrix: The matrix of the release.
+        axes: The axes.
+        swept: What the sweep over the release's machine code found; None where there was no sweep.
     """
     never = [a for a in axes.activations if not _ever_accepted(matrix, a)]
     not_run = never_run(matrix)
@@ -38,6 +45,7 @@ def render(matrix: Matrix, axes: Axes) -> str:
         run=[level for level in Level if level not in not_run],
         not_run=not_run,
         numbers_checked=any(state.verdict in _NUMBERS_CHECKED for state in matrix.cells.values()),
+        swept=_swept(swept or ()),
         verdicts=table(["verdict", "means"], [[v.value, v.meaning] for v in Verdict]),
         counts=_counts(matrix, axes),
         archs=[
@@ -54,6 +62,18 @@ def render(matrix: Matrix, axes: Axes) -> str:
         families=_families(matrix),
         evidence=_evidence(matrix),
     )
+
+
+def _swept(lines: Sequence[Line]) -> list[str]:
+    """Return for each arch how many of its objects computed wrong in the emulator, as clauses."""
+    said = []
+    for arch in sorted({line.arch for line in lines}):
+        statuses = Counter(line.status for line in lines if line.arch == arch)
+        clause = f"{statuses['wrong']} of {statuses.total()} objects of {arch} computed wrong"
+        if statuses["not executable"]:
+            clause += f" and {statuses['not executable']} could not be executed"
+        said.append(clause)
+    return said
 
 
 def _ever_accepted(matrix: Matrix, activation: str) -> bool:

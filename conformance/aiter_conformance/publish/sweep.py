@@ -109,6 +109,16 @@ def from_csv(text: str, source: str) -> list[Line]:
     return [Line(*row) for row in rows[1:]]
 
 
+def read(folder: Path, version: str) -> list[Line] | None:
+    """Return the table of a release in ``reports/isa``; None for a release that was not swept.
+
+    Raises:
+        InfrastructureError: It has other columns.
+    """
+    file = folder / f"{version}.csv"
+    return from_csv(file.read_text("utf-8"), file.name) if file.is_file() else None
+
+
 def publish(folder: Path, version: str, results: Iterable[Result]) -> list[Path]:
     """Write the table of a release, and the page over every table in the folder.
 

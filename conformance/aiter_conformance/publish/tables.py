@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from aiter_conformance.axes import ROUTERS, Axes, Cell, Router
@@ -46,39 +46,52 @@ def rows(matrix: Matrix, axes: Axes, cells: Collection[Cell]) -> list[Row]:
 
 def _rows_of_scheme(matrix: Matrix, axes: Axes, arch: str, scheme: str, chosen: set[Cell]) -> list[Row]:
     # First the activations that agree for both places of the router weight, then the places that agree.
-    groups: list[tuple[dict[Router, CellState], list[str]]] = []
+    groups: list[tuple[dict[Router, CellState], dict[Router, CellState], list[str]]] = []
     for activation in axes.activations:
-        cells = {router: Cell(arch, scheme, activation, router) for router in ROUTERS}
         states = {
-            router: replace(_unnamed(matrix.cells[cell], activation), peers={})
-            for router, cell in cells.items()
-            if cell in chosen
+            router: replace(matrix.cells[cell], peers={})
+            for router in ROUTERS
+            if (cell := Cell(arch, scheme, activation, router)) in chosen
         }
-        same = next((activations for other, activations in groups if other == states), None)
+        alike = {router: _masked(state, activation) for router, state in states.items()}
+        same = next((activations for other, _, activations in groups if other == alike), None)
         if same is not None:
             same.append(activation)
         elif states:
-            groups.append((states, [activation]))
+            groups.append((alike, states, [activation]))
     found = []
-    for states, activations in groups:
+    for _, states, activations in groups:
+        shown = {router: _said_of(state, activations) for router, state in states.items()}
         seen: list[CellState] = []
-        for state in states.values():
+        for state in shown.values():
             if state not in seen:
                 seen.append(state)
-                routers = tuple(router for router, other in states.items() if other == state)
+                routers = tuple(router for router, other in shown.items() if other == state)
                 found.append(Row(arch, scheme, tuple(activations), routers, state))
     return found
 
 
-def _unnamed(state: CellState, activation: str) -> CellState:
-    """Return what is said of a cell without the activation's name, which stands in a column of its own.
+def _masked(state: CellState, activation: str) -> CellState:
+    """Return what is said of a cell with its activation masked, in names too: what is alike shares a row."""
+    if state.message is None:
+        return state
+    return replace(state, message=re.sub(rf"(?<![a-z0-9]){activation}(?![a-z0-9])", "*", state.message))
 
-    Otherwise no two activations would be refused in the same words.
+
+def _said_of(state: CellState, activations: Sequence[str]) -> CellState:
+    """Return what is said of the first of a row's activations in words that are true of all of them.
+
+    The activation as a word of its own stands in a column of its own. Within a path, an id or a kernel's name
+    it stays, or that would name nothing: one original is shown then, and whose it is.
     """
     if state.message is None:
         return state
-    message = state.message.replace(f"the activation {activation}", "this activation")
-    return replace(state, message=re.sub(rf"(?<![\w.-]){activation}(?![\w-])", "this activation", message))
+    first = activations[0]
+    message = state.message.replace(f"the activation {first}", "this activation")
+    message = re.sub(rf"(?<![\w./:@-]){first}(?![\w/:@-]|\.\w)", "this activation", message)
+    if len(activations) > 1 and _masked(replace(state, message=message), first).message != message:
+        message = f"{message.rstrip('.')} (shown for {first})."
+    return replace(state, message=message)
 
 
 def level_words(state: CellState) -> str:
