@@ -32,13 +32,17 @@ Progress = Callable[[str, int, int], None]
 COLLECTED = (Level.DECLARED, Level.CONTRACT, Level.REFERENCE, Level.INVENTORY, Level.TRACE, Level.ISA)
 # What of it takes a minute at most: the default.
 QUICK = (Level.DECLARED, Level.CONTRACT, Level.INVENTORY)
-# Packages without which a level cannot be run.
-_NEEDS = {
-    Level.CONTRACT: ("torch",),
-    Level.REFERENCE: ("torch",),
-    Level.TRACE: ("torch", "pandas", "einops", "psutil", "pybind11"),
-    Level.ISA: ("torch", "pandas", "einops", "psutil", "pybind11", "numba"),
+# Packages without which a level cannot be run, each with the extra of this project that brings it.
+_TORCH = {"torch": "cpu"}
+_TRACER = _TORCH | dict.fromkeys(("pandas", "einops", "psutil", "pybind11"), "trace")
+_NEEDS: dict[Level, dict[str, str]] = {
+    Level.CONTRACT: _TORCH,
+    Level.REFERENCE: _TORCH,
+    Level.TRACE: _TRACER,
+    Level.ISA: _TRACER | {"numba": "isa", "rocm-llvm-python": "isa"},
 }
+# What a package is imported as, where that is not its name.
+_MODULES = {"rocm-llvm-python": "rocm"}
 
 
 def collect(
@@ -84,9 +88,14 @@ def runnable(levels: Iterable[Level]) -> tuple[list[Level], list[str]]:
     """Return the levels that can be run here, and one sentence for each that cannot."""
     found, sentences = [], []
     for level in levels:
-        missing = [name for name in _NEEDS.get(level, ()) if importlib.util.find_spec(name) is None]
+        needs = _NEEDS.get(level, {})
+        missing = [name for name in needs if importlib.util.find_spec(_MODULES.get(name, name)) is None]
         if missing:
-            sentences.append(f"{level.value}: NOT RUN, it needs {', '.join(missing)}")
+            extras = ",".join(dict.fromkeys(needs[name] for name in missing))
+            sentences.append(
+                f"{level.value}: NOT RUN, it needs {', '.join(missing)}; "
+                f"in a checkout: python -m pip install '.[{extras}]'"
+            )
         else:
             found.append(level)
     return found, sentences

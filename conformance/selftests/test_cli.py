@@ -328,7 +328,32 @@ class TestDoctor:
         checks = json.loads(run("doctor", "--json").out)
         names = [check["name"] for check in checks]
         assert names[:4] == ["harness", "torch", "GPU", "AITER"]
+        assert names[4:7] == ["level trace", "level reference", "level isa"]
         assert {"subject impl", "subject vllm", "VLLM_ROCM_USE_AITER"} <= set(names)
+
+    @pytest.mark.parametrize(
+        ("package", "absent", "extras"),
+        [
+            ("torch", ["trace", "reference", "isa"], "cpu"),
+            ("pandas", ["trace", "isa"], "trace"),
+            ("rocm", ["isa"], "isa"),
+        ],
+    )
+    def test_what_levels_need(
+        self, monkeypatch: pytest.MonkeyPatch, package: str, absent: list[str], extras: str
+    ) -> None:
+        """Without a package, the levels that need it are absent, and the extra that brings it is named."""
+        there = doctor.importlib.util.find_spec
+        found = {"pandas", "einops", "psutil", "pybind11", "numba", "rocm", "torch"} - {package}
+        monkeypatch.setattr(
+            "aiter_conformance.runner.importlib.util.find_spec",
+            lambda name: object() if name in found else None if name == package else there(name),
+        )
+        monkeypatch.setattr(doctor, "_torch", lambda: doctor.Check("torch", "good", ""))
+        monkeypatch.setattr(doctor, "_gpu", lambda: doctor.Check("GPU", "absent", ""))
+        rows = {c.name: c for c in doctor.examine() if c.name.startswith("level ")}
+        assert [name for name, c in rows.items() if c.state == "absent"] == [f"level {n}" for n in absent]
+        assert all(f"'.[{extras}]'" in rows[f"level {name}"].message for name in absent)
 
     def test_the_other_aiter_is_a_problem(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """PyPI's aiter in place of AMD's would be tested in silence: code 1."""

@@ -16,6 +16,8 @@ from aiter_conformance import __version__, subjects
 from aiter_conformance.axes import load_axes
 from aiter_conformance.cli.output import json_option, print_json, print_table
 from aiter_conformance.errors import HarnessError
+from aiter_conformance.evidence import Level
+from aiter_conformance.runner import runnable
 
 
 @dataclass(frozen=True)
@@ -47,11 +49,18 @@ def doctor_command(as_json: bool) -> int:
 
 
 def examine() -> Iterator[Check]:
-    """Look at harness, torch, GPU, AITER, vLLM's switches and the subjects; AITER is never imported."""
+    """Look at harness, torch, GPU, AITER, what levels need, vLLM's switches and the subjects.
+
+    AITER is never imported.
+    """
     yield Check("harness", "good", f"aiter-moe-conformance {__version__}, Python {platform.python_version()}")
     yield _torch()
     yield _gpu()
     yield _aiter()
+    for level in (Level.TRACE, Level.REFERENCE, Level.ISA):
+        _, missing = runnable((level,))
+        message = missing[0] if missing else "what it needs is installed"
+        yield Check(f"level {level.value}", "absent" if missing else "good", message)
     yield from _switches()
     for name in subjects.SUBJECTS:
         try:

@@ -16,7 +16,7 @@ from aiter_conformance.evidence import Level
 from aiter_conformance.gate import formats, page, stubs
 from aiter_conformance.gate.classes import FAILING, ChangeClass
 from aiter_conformance.gate.pair import observe_pair
-from aiter_conformance.gate.report import Report, compare
+from aiter_conformance.gate.report import DEFAULT_LEVELS, Report, compare
 from aiter_conformance.gate.scope import board_filter, model_filter
 from aiter_conformance.gate.side import Side
 from aiter_conformance.ledgerfile import load_ledger
@@ -29,10 +29,16 @@ def gate_group() -> None:
 
 
 def default_levels() -> list[Level]:
-    """Return the levels that are quick and can be run here without a GPU; what cannot is said."""
-    possible, missing = runnable((Level.DECLARED, Level.INVENTORY, Level.TRACE))
-    for sentence in missing:
-        click.echo(sentence, err=True)
+    """Return the levels that a decision rests on unless --level names others.
+
+    Raises:
+        InfrastructureError: One cannot be run here: a decision without it would pass what it is there to see.
+    """
+    possible, missing = runnable(DEFAULT_LEVELS)
+    if missing:
+        named = " ".join(f"--level {level.value}" for level in possible)
+        msg = f"{'; '.join(missing)}. Nothing was compared; {named} decides without it, and says so"
+        raise InfrastructureError(msg)
     return possible
 
 
@@ -52,8 +58,7 @@ def comparison_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 "level_names",
                 multiple=True,
                 type=click.Choice([level.value for level in COLLECTED]),
-                help="Level to observe; may be given several times "
-                "(default: declared, inventory, trace if it can run).",
+                help="Level to observe; may be given several times (default: declared, inventory, trace).",
             ),
             click.option(
                 "--evidence",

@@ -159,12 +159,15 @@ def new_codes(before: Item | None, now: Item | None) -> list[str]:
 def classify(before: Item, now: Item) -> ChangeClass:
     """Return what the change of a call is called that stands as before and says something else.
 
-    A call that failed for all to see, and is silently wrong now, got worse.
+    A call that failed for all to see, and is silently wrong now, got worse; one that is wrong in another way
+    is still bad.
     """
     was, is_ = read_state(before.text), read_state(now.text)
     if replace(was, loud=_unplaced(was.loud)) == replace(is_, loud=_unplaced(is_.loud)):
         return ChangeClass.SAME  # the line that raises is another one
-    return ChangeClass.REGRESSED if is_.silent and not was.silent else ChangeClass.KERNEL_CHANGED
+    if is_.silent and not was.silent:
+        return ChangeClass.REGRESSED
+    return ChangeClass.STILL_BAD if now.standing is Standing.BAD else ChangeClass.KERNEL_CHANGED
 
 
 def _unplaced(text: str) -> str:

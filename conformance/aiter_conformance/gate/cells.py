@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from aiter_conformance.axes import Cell
-from aiter_conformance.evidence import Evidence, Level
+from aiter_conformance.evidence import Evidence, Level, Loaded
 from aiter_conformance.gate.classes import (
     STANDING_OF_VERDICT,
     ChangeClass,
@@ -17,9 +17,9 @@ from aiter_conformance.gate.compare import Change
 from aiter_conformance.gate.item import Item, ItemKind
 from aiter_conformance.gate.needs import needs
 from aiter_conformance.ledger import Entry, Observation, explains
-from aiter_conformance.matrix import CellState, Matrix
-from aiter_conformance.outcome import Kind, Reason
-from aiter_conformance.verdicts import Verdict
+from aiter_conformance.matrix import CellState, Matrix, with_known
+from aiter_conformance.outcome import Kind, Outcome, Reason
+from aiter_conformance.verdicts import Observations, Verdict
 
 
 def compare_cells(
@@ -47,22 +47,25 @@ def compare_cells(
         if found is ChangeClass.SAME and STANDING_OF_VERDICT[state.verdict] is Standing.GOOD:
             found = change_of_levels(_levels(was), _levels(state))
         if found is ChangeClass.SAME and kernels[0] != kernels[1]:
-            found = ChangeClass.KERNEL_CHANGED
+            bad = STANDING_OF_VERDICT[state.verdict] is Standing.BAD
+            found = ChangeClass.STILL_BAD if bad else ChangeClass.KERNEL_CHANGED
         items = [_item(cell, s, k) for s, k in zip((was, state), kernels, strict=True)]
-        covered = _covered(found, cell, state, now, ledger)
+        covered = _covered(found, cell, state, now, records[1], ledger)
         changes.append(Change(found, items[0], items[1], covered, state.reason))
     return changes
 
 
 def _item(cell: Cell, state: CellState, kernels: Iterable[str]) -> Item:
-    levels = ", ".join(f"{level} {how}" for level, how in _levels(state).items())
+    # A verdict is by the levels that the gate looked at, and no other: what is published may know more.
+    passed = Kind.PASS.value
+    levels = [level if how == passed else f"{level} {how}" for level, how in _levels(state).items()]
     message = f": {state.message}" if state.message else ""
     return Item(
         ItemKind.CELL,
         str(cell),
         STANDING_OF_VERDICT[state.verdict],
-        f"{state.verdict.value}{message}",
-        note="\n".join([levels, *kernels]),
+        f"{state.verdict.value} (by {', '.join(levels)}){message}",
+        note="\n".join(kernels),
         provides=(f"cell {cell}",),
         rests_on=needs(cell),
     )
@@ -83,7 +86,12 @@ def _kernels(records: Iterable[Evidence], cell: Cell) -> tuple[str, ...]:
 
 
 def _covered(
-    found: ChangeClass, cell: Cell, state: CellState, now: Matrix, ledger: Sequence[Entry]
+    found: ChangeClass,
+    cell: Cell,
+    state: CellState,
+    now: Matrix,
+    records: Iterable[Evidence],
+    ledger: Sequence[Entry],
 ) -> str | None:
     if found is ChangeClass.LOST:
         gone = Observation(now.release.version, cell=str(cell), kind=Kind.FAIL, reason=found.value)
@@ -91,12 +99,13 @@ def _covered(
         return None if entry is None else f"ledger: {entry.id} ({entry.upstream})"
     if found.direction >= 0 or state.verdict is not Verdict.KNOWN_BAD:
         return None
-    reason = None if state.reason is None else Reason(state.reason)
-    seen = Observation(
-        now.release.version, cell=str(cell), kind=Kind.FAIL, reason=reason, message=state.message
-    )
-    entry = explains(ledger, seen)
-    return "ledger" if entry is None else f"ledger: {entry.id} ({entry.upstream})"
+    used = [Loaded(record, "", "") for record in records if record.subject in (None, now.subject)]
+    seen: dict[Level, list[Outcome]] = {}
+    for record in (loaded.evidence for loaded in used):
+        if cell in record.outcomes:
+            seen.setdefault(record.level, []).append(record.outcomes[cell])
+    entry = with_known(Observations(seen), ledger, now.release.version, cell, used).known
+    return None if entry is None else f"ledger: {entry.id} ({entry.upstream})"
 
 
 def blind_boards(records: Iterable[Evidence]) -> set[str]:

@@ -29,6 +29,7 @@ class ChangeClass(StrEnum):
     UNKNOWN = "unknown"
     FIXED = "fixed"
     NEW = "new"
+    STILL_BAD = "still-bad"
     KERNEL_CHANGED = "kernel-changed"
     TUNED_CHANGED = "tuned-changed"
     SAME = "same"
@@ -51,6 +52,7 @@ _MEANINGS: Final = {
     ChangeClass.UNKNOWN: "nothing is known of it on either side",
     ChangeClass.FIXED: "was bad, and is good or gone now",
     ChangeClass.NEW: "is known to be there now, and was not",
+    ChangeClass.STILL_BAD: "was bad, and is bad otherwise now: no regression, and not mended",
     ChangeClass.KERNEL_CHANGED: "another kernel, or another choice of kernels; alone no regression",
     ChangeClass.TUNED_CHANGED: "a tuned row says something else, or is found otherwise; alone no regression",
     ChangeClass.SAME: "as before",
@@ -62,6 +64,7 @@ _DIRECTIONS: Final = {
     ChangeClass.UNKNOWN: 0,
     ChangeClass.FIXED: 1,
     ChangeClass.NEW: 1,
+    ChangeClass.STILL_BAD: 0,
     ChangeClass.KERNEL_CHANGED: 0,
     ChangeClass.TUNED_CHANGED: 0,
     ChangeClass.SAME: 0,

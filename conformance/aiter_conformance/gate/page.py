@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
@@ -39,10 +39,12 @@ def render(report: Report, *, full: bool = False) -> str:
     failing = report.failing
     known = [cause for cause in report.causes if cause not in failing and cause.change.direction < 0]
     better = [cause for cause in report.causes if cause not in failing and cause.change.direction > 0]
+    bad = [c for c in report.causes if c not in failing and c.change is ChangeClass.STILL_BAD]
     neutral = [cause for cause in report.causes if cause not in failing and cause.change in _NEUTRAL]
     lines = [*_head(report), ""]
     lines += _section("FAILS", failing, report, full, detail=True)
     lines += _section("WORSE, and explained (does not fail)", known, report, full, detail=True)
+    lines += _section("STILL BAD, otherwise (no regression, and not mended)", bad, report, full)
     lines += _section("BETTER", better, report, full)
     lines += _section("OTHERWISE (alone no regression)", neutral, report, full)
     lines += _foot(report)
@@ -58,12 +60,49 @@ def decision(report: Report) -> str:
     """Return the decision as one line."""
     if report.not_run:
         return f"NOT RUN (exit 3): {len(report.not_run)} observations could not be made"
+    explained = _explained(report)
     if report.failing:
-        n = len(report.failing)
-        return f"FAIL (exit 1): {n} {'cause fails' if n == 1 else 'causes fail'}"
+        return f"FAIL (exit 1): {'; '.join(_failing(report.failing))}{explained}"
+    at = ""
+    if report.left_out:
+        without = ", ".join(f"{level} NOT RUN" for level in report.left_out)
+        at = f" at levels {', '.join(report.levels)}, {without}"
     if not report.causes:
-        return "PASS (exit 0): all same"
-    return "PASS (exit 0): nothing regressed, was lost or broke callers without an explanation"
+        return f"PASS (exit 0){at}: all same"
+    return f"PASS (exit 0){at}: nothing fails that is not explained{explained}"
+
+
+def _failing(causes: Sequence[Cause]) -> Iterator[str]:
+    """Yield what fails, the classes apart: a lost tuned shape costs speed, a regression right answers."""
+    by_class: dict[ChangeClass, list[Cause]] = defaultdict(list)
+    for cause in causes:
+        by_class[cause.change].append(cause)
+    for found, members in by_class.items():
+        if found is ChangeClass.REGRESSED:
+            yield f"{len(members)} {'regression' if len(members) == 1 else 'regressions'}"
+        elif found is ChangeClass.LOST:
+            tuned = sum(cause.kind is ItemKind.TUNED for cause in members)
+            parts = [f"{tuned} tuned {'shape' if tuned == 1 else 'shapes'} (speed)"] if tuned else []
+            kinds = Counter(cause.kind for cause in members if cause.kind is not ItemKind.TUNED)
+            yield f"lost: {', '.join([*(count(n, kind) for kind, n in kinds.items()), *parts])}"
+        else:
+            yield f"{len(members)} {found.value}"
+
+
+def _explained(report: Report) -> str:
+    """Return how much got worse and does not fail because the ledger or the contract explains it."""
+    causes = [c for c in report.causes if c.covered is not None and c.change.direction < 0]
+    if not causes:
+        return ""
+    worse = [
+        change.item.kind
+        for cause in causes
+        for change in (*cause.changes, *cause.consequences)
+        if change.change.direction < 0
+    ]
+    kinds = Counter(worse)
+    met = [count(kinds[kind], kind) for kind in (ItemKind.CELL, ItemKind.CASE, ItemKind.MODEL) if kinds[kind]]
+    return f", and {len(causes)} explained{': ' if met else ''}{', '.join(met)}"
 
 
 def _head(report: Report) -> Iterator[str]:
@@ -71,6 +110,7 @@ def _head(report: Report) -> Iterator[str]:
     yield decision(report)
     where = ", ".join([report.board or "all boards", *([report.model] if report.model else [])])
     yield f"subject {report.subject}; levels {', '.join(report.levels)}; {where}"
+    yield "cells by these levels alone; --evidence reports takes along what is published of others"
     yield from (f"NOT RUN {sentence}" for sentence in report.not_run)
     for kind in (ItemKind.CELL, ItemKind.CASE, ItemKind.MODEL):
         counted = report.counts.get(kind, {})

@@ -121,7 +121,7 @@ def _side_text(item: Item | None, other: Item | None, full: bool) -> str:
     if not full:
         text = textwrap.shorten(text, 200 if item.kind is ItemKind.CELL else 260, placeholder=" ...")
     if item.kind is ItemKind.CELL:
-        text = f"{text} {_kernels(item, other, full)}"
+        text = f"{text}{_kernels(item, other, full)}"
     elif full and item.note:
         text = f"{text} [{item.note}]"
     at = f" at {item.where}" if item.where else ""
@@ -129,12 +129,11 @@ def _side_text(item: Item | None, other: Item | None, full: bool) -> str:
 
 
 def _kernels(cell: Item, other: Item | None, full: bool) -> str:
-    levels, *kernels = cell.note.split("\n")
     elsewhere = [] if other is None else other.note.split("\n")
-    own = [line for line in kernels if line not in elsewhere]
+    own = [line for line in cell.note.split("\n") if line and line not in elsewhere]
     shown = own if full else own[:2]
     more = [f"and {len(own) - len(shown)} more"] if len(own) > len(shown) else []
-    return f"[{'; '.join([levels, *shown, *more])}]"
+    return f" [{'; '.join([*shown, *more])}]" if own else ""
 
 
 def wrapped(label: str, text: str, indent: str = "      ") -> Iterator[str]:

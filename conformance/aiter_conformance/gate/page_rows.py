@@ -142,4 +142,4 @@ def tuned_rows(causes: Iterable[Cause], report: Report) -> Iterator[str]:
         if len(members) > shown:
             yield f"      ... {_more(len(members) - shown, 'shape')}: --json has them"
         if found.direction < 0 and covered is None:
-            yield f"      reproduce: {report.command} --only 'tuned:{board},'"
+            yield f"      reproduce: {report.command} --only 'tuned:{board}'"

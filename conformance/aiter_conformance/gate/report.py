@@ -21,6 +21,8 @@ from aiter_conformance.gate.side import Side
 from aiter_conformance.ledger import Entry
 
 SCHEMA: Final = "aiter-conformance/gate/1"
+# What a decision rests on unless it is asked to do with less: no GPU is needed, and it takes minutes at most.
+DEFAULT_LEVELS: Final = (Level.DECLARED, Level.INVENTORY, Level.TRACE)
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,11 @@ class Report:
         return 3 if self.not_run else int(bool(self.failing))
 
     @property
+    def left_out(self) -> tuple[str, ...]:
+        """The levels of `DEFAULT_LEVELS` that the decision does without."""
+        return tuple(level.value for level in DEFAULT_LEVELS if level.value not in self.levels)
+
+    @property
     def command(self) -> str:
         """The command that makes the report again; ``DIR`` stands for the clone of a release in git."""
         words = ["aiter-conformance gate run", *self.labels]
@@ -76,6 +83,8 @@ class Report:
             words.append(f"--board {self.board}")
         if self.model is not None:
             words.append(f"--model {self.model}")
+        if self.left_out:
+            words += [f"--level {level}" for level in self.levels if level != Level.HARDWARE]
         return " ".join(words)
 
     def reproduce(self, cause: Cause) -> str:
@@ -89,7 +98,9 @@ class Report:
             UsageError: There is no such cause.
         """
         exact = tuple(cause for cause in self.causes if cause.id == id_)
-        found = exact or tuple(cause for cause in self.causes if cause.id.startswith(id_))
+        # `tuned:gfx950 256 CUs` is all shapes of that board, not those of one whose name goes on.
+        group = tuple(cause for cause in self.causes if cause.id.startswith(f"{id_.removesuffix(',')},"))
+        found = exact or group or tuple(cause for cause in self.causes if cause.id.startswith(id_))
         if not found:
             known = ", ".join(dict.fromkeys(cause.id for cause in self.causes[:8])) or "none: nothing changed"
             msg = f"--only must be the id of a cause, or how it begins, such as {known} (got {id_!r})"

@@ -71,7 +71,10 @@ class TestExitCodes:
     def test_the_same_and_another(self, run: Run, good: Path, unguarded: Path) -> None:
         """A release against itself passes; one without its guard fails, and is named; back again is a fix."""
         same = run(good, good)
-        assert (same.code, same.out.splitlines()[1]) == (0, "PASS (exit 0): all same")
+        assert (same.code, same.out.splitlines()[1]) == (
+            0,
+            "PASS (exit 0) at levels declared, inventory, trace NOT RUN: all same",
+        )
         there, back = run(good, unguarded), run(unguarded, good)
         assert (there.code, back.code) == (1, 0)
         assert "regressed      anchor:block-fp8-split-k-guard" in there.out
@@ -82,7 +85,7 @@ class TestExitCodes:
         words = ["--only", "anchor:block-fp8-split-k-guard"]
         alone = run(good, unguarded, *words)
         assert (alone.code, alone.out.count("regressed  ")) == (1, 1)
-        assert f"unguarded --only '{words[1]}'" in run(good, unguarded).out
+        assert f"unguarded --level declared --level inventory --only '{words[1]}'" in run(good, unguarded).out
 
     @pytest.mark.parametrize(
         ("arguments", "said"),
@@ -125,14 +128,34 @@ class TestExitCodes:
 class TestDefaultLevels:
     """`default_levels`."""
 
-    def test_what_cannot_run_is_said(
-        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    @pytest.fixture
+    def without_pandas(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """An installation that has all but one package."""
+        found = {"pandas": None}
+        monkeypatch.setattr(
+            "aiter_conformance.runner.importlib.util.find_spec", lambda name: found.get(name, object())
+        )
+
+    @pytest.mark.usefixtures("without_pandas")
+    def test_what_cannot_run_is_no_decision(self) -> None:
+        """Without what the tracer needs there is no decision, and what to install is said."""
+        said = (
+            r"^trace: NOT RUN, it needs pandas; in a checkout: python -m pip install '\.\[trace\]'\. "
+            r"Nothing was compared; --level declared --level inventory decides without it"
+        )
+        with pytest.raises(InfrastructureError, match=said):
+            default_levels()
+
+    @pytest.mark.usefixtures("without_pandas")
+    def test_exit_codes_without_the_tracer(
+        self, run: Run, good: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Without what the tracer needs the gate does without traces, and says so."""
-        found = ([*QUICK], ["trace: NOT RUN, it needs pandas"])
-        monkeypatch.setattr("aiter_conformance.cli.gate.runnable", lambda _levels: found)
-        assert default_levels() == [*QUICK]
-        assert capsys.readouterr().err == "trace: NOT RUN, it needs pandas\n"
+        """Code 3 by default, even where nothing speaks against a bump; with --level a pass that says so."""
+        monkeypatch.setattr("aiter_conformance.cli.gate.default_levels", default_levels)
+        asked = run(good, good)
+        assert (asked.code, asked.out, "trace: NOT RUN" in asked.err) == (3, "", True)
+        less = run(good, good, "--level", "declared", "--level", "inventory")
+        assert (less.code, "trace NOT RUN" in less.out.splitlines()[1]) == (0, True)
 
     def test_trace_is_among_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Where everything is installed, releases are traced."""

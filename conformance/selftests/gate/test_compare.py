@@ -103,17 +103,17 @@ class TestTrace:
                 "asm in bf16, default; wrong: wrong-dtype",
                 "regressed",
             ),
-            ("refused: ValueError", "asm in bf16, default; wrong: no-kernel", "kernel-changed"),
-            ("refused: ValueError", "asm in bf16, default; wrong: no-kernel, wrong-dtype", "kernel-changed"),
+            ("refused: ValueError", "asm in bf16, default; wrong: no-kernel", "still-bad"),
+            ("refused: ValueError", "asm in bf16, default; wrong: no-kernel, wrong-dtype", "still-bad"),
             (
                 "asm in bf16, default; wrong: wrong-dtype",
                 "asm in bf16, default; wrong: wrong-activation",
-                "kernel-changed",
+                "still-bad",
             ),
             (
                 "asm in bf16, default; wrong: wrong-dtype",
                 "died: killed; wrong: dispatch-died",
-                "kernel-changed",
+                "still-bad",
             ),
         ],
     )
@@ -131,7 +131,10 @@ class TestTrace:
         raises = traced(good_side, replace(failed, details=kernels(M16=loud)))
         wrong = traced(good_side, replace(failed, details=kernels(M16=quiet)))
         assert [c.id for c in sides(raises, wrong).failing] == ["dispatch:wrong-activation"]
-        assert [c.change.value for c in sides(wrong, raises).causes] == ["kernel-changed"]
+        assert [c.change.value for c in sides(wrong, raises).causes] == ["still-bad"]
+        text = page.render(sides(wrong, raises))
+        assert "STILL BAD, otherwise (no regression, and not mended): 1 still-bad" in text
+        assert "alone no regression" not in text
 
     def test_a_line_number_is_no_change(self, good_side: Side, sides: Gate) -> None:
         """What raises as before, some lines further down, is the same."""
@@ -292,6 +295,33 @@ class TestLedger:
         report = gate(unguarded, ledger=entry())
         (cause,) = report.causes
         assert (cause.covered, report.exit_code) == ("ledger: guard (ROCm/aiter#3997)", 0)
+
+    def test_what_is_explained_is_on_the_line_of_the_decision(self, unguarded: Files, gate: Gate) -> None:
+        """A pass says how much got worse all the same, and so does a failure."""
+        said = page.decision(gate(unguarded, ledger=entry()))
+        assert said.startswith("PASS (exit 0)")
+        assert said.endswith("nothing fails that is not explained, and 1 explained")
+        files = unguarded | {MOE: unguarded[MOE].replace(b"str(activation)", b"activation")}
+        assert page.decision(gate(files, ledger=entry())) == "FAIL (exit 1): 1 regression, and 1 explained"
+
+    def test_a_cell_that_an_entry_of_one_board_explains(self, good_side: Side, subject: Any) -> None:
+        """The entry is named, though it asks for more than a cell and a reason; its cell is counted."""
+        failed = Outcome(Kind.FAIL, Reason.WRONG_ACTIVATION, "It does Gelu.")
+        fields = {
+            "reason": '"wrong-activation"', "cells": f'["{CELL}"]', "levels": '["trace"]',
+            "boards": '["gfx942:304"]', "about": '"Gelu"', "releases": '[{ from = "0.1.18" }]',
+        }  # fmt: skip
+        (known,) = entry(**fields)
+        report = compare(
+            traced(good_side, Outcome(Kind.PASS)),
+            traced(good_side, failed),
+            labels=("old", "new"),
+            subject=f"{subject.name}@{subject.version}",
+            ledger=(known,),
+            fail_on=FAILING,
+        )
+        assert [cause.covered for cause in report.causes] == ["ledger: guard (ROCm/aiter#3997)"]
+        assert page.decision(report).endswith(", and 1 explained: 1 cell")
 
     @pytest.mark.parametrize(
         "changes",

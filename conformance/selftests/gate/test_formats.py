@@ -6,6 +6,7 @@ import json
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -53,8 +54,24 @@ class TestPage:
 
     def test_the_decision_comes_first(self, report: Report, same: Report) -> None:
         """The second line is the decision, with the exit code."""
-        assert page.render(report).splitlines()[1] == "FAIL (exit 1): 3 causes fail"
-        assert page.render(same).splitlines()[1] == "PASS (exit 0): all same"
+        assert page.render(report).splitlines()[1] == (
+            "FAIL (exit 1): 1 regression; 1 api-changed; lost: 1 tuned shape (speed)"
+        )
+        assert page.render(same).splitlines()[1] == (
+            "PASS (exit 0) at levels declared, inventory, trace NOT RUN: all same"
+        )
+
+    def test_a_decision_on_every_level_says_no_more(self, same: Report) -> None:
+        """With traces nothing is left out, neither in the decision nor in the command."""
+        traced = replace(same, levels=("declared", "inventory", "trace"))
+        assert page.decision(traced) == "PASS (exit 0): all same"
+        assert traced.command == "aiter-conformance gate run old new"
+
+    def test_a_verdict_says_by_which_levels(self, report: Report) -> None:
+        """What the gate did not look at cannot be read into a cell's verdict."""
+        text = " ".join(page.render(report).split())
+        assert "declared (by declared, inventory" in text
+        assert "--evidence reports takes along what is published of others" in text
 
     def test_a_cause_with_both_sides_and_what_follows(self, report: Report) -> None:
         """A renamed parameter: before, now, the cells it breaks, one of them in full, and a command."""
@@ -65,7 +82,8 @@ class TestPage:
         assert "now: renamed to fused_moe(gate_layout), default GateMode.SEPARATED.value" in shown
         assert "gfx950/mxfp4-w4a16/{silu,swigluoai,swigluoai_uninterleave}/out" in shown
         assert "the argument gate_mode of fused_moe" in shown
-        assert "reproduce: aiter-conformance gate run old new --only 'parameter:fused_moe'" in shown
+        command = "aiter-conformance gate run old new --level declared --level inventory"
+        assert f"reproduce: {command} --only 'parameter:fused_moe'" in shown
 
     def test_a_tuned_row_with_where_it_was(self, report: Report) -> None:
         """A lost row names board, shape, bucket and the line that it had."""
@@ -86,6 +104,15 @@ class TestPage:
         """The message names some that there are."""
         with pytest.raises(UsageError, match=r"must be the id of a cause.*anchor:.*\(got 'anchor:none'\)"):
             report.only("anchor:none")
+
+    def test_the_shapes_of_one_board(self, report: Report) -> None:
+        """The board of lost rows names all its shapes, and not those of a board whose name goes on."""
+        (lost,) = [cause for cause in report.failing if cause.kind is ItemKind.TUNED]
+        other = replace(lost, group=lost.group.replace("304 CUs", "304 CUs where FlyDSL is not installed"))
+        both = replace(report, causes=(lost, other))
+        assert "--only 'tuned:gfx942 304 CUs'" in page.render(both)
+        assert both.only("tuned:gfx942 304 CUs").causes == (lost,)
+        assert both.only("tuned:gfx942 304 CUs where FlyDSL is not installed").causes == (other,)
 
     def test_it_is_short(self, release_files: Files, gate: Gate) -> None:
         """However much changes, the page has at most 150 lines and says that it left something out."""
@@ -173,7 +200,8 @@ class TestMarkdown:
     def test_pull_request(self, report: Report) -> None:
         """The decision, a row for each failing cause, and the page of text folded."""
         text = formats.to_markdown(report)
-        assert text.startswith("## AITER 0.1.18 -> 0.1.18.post1: FAIL (exit 1): 3 causes fail\n")
+        decision = "FAIL (exit 1): 1 regression; 1 api-changed; lost: 1 tuned shape (speed)"
+        assert text.startswith(f"## AITER 0.1.18 -> 0.1.18.post1: {decision}\n")
         for cause in report.failing:
             assert f"| {cause.change.value} | `{cause.id}` |" in text
         assert f"```text\n{page.render(report)}```" in text
@@ -194,7 +222,9 @@ class TestJunit:
         failures = suite.findall("testcase/failure")
         assert (suite.get("tests"), suite.get("failures")) == (str(len(report.causes) + 1), "3")
         assert len(failures) == 3
-        assert all("reproduce: aiter-conformance gate run old new --only" in (f.text or "") for f in failures)
+        assert all(
+            "reproduce: aiter-conformance gate run old new --level" in (f.text or "") for f in failures
+        )
 
     def test_nothing_changed(self, same: Report) -> None:
         """Still one case, which passed: an empty suite would look as if nothing had been tried."""
