@@ -13,7 +13,7 @@ from aiter_conformance.cli.matrix import root_option
 from aiter_conformance.cli.output import json_option, print_json
 
 if TYPE_CHECKING:
-    from aiter_conformance.isa_probe import Report
+    from aiter_conformance.isa_probe import OrderResult, Report
 
 LISTED = 6
 
@@ -73,19 +73,24 @@ def probe_command(
 
 def _print_orders(report: Report) -> None:
     usual, *others = report.orders
-    click.echo(f"\nOrders of waves, against {usual.name}:")
-    if usual.fault is not None:
-        click.echo(f"  the usual order has no output to compare with: {usual.fault}")
+    click.echo(f"\nOrders of waves, against {usual.name} ({_error(usual)}):")
     same = sum(order.differing == 0 for order in others)
     click.echo(f"  {same} of {len(others)} orders give the same bits")
     for order in others:
-        if order.fault is not None:
-            click.echo(f"  {order.name}: {order.fault}")
+        if order.fault is not None or order.differing is None:
+            click.echo(f"  {order.name}: {_error(order)}")
         elif order.differing:
-            off = "the output has NaN" if order.error is None else f"relative error {order.error:.2g}"
-            click.echo(f"  {order.name}: {order.differing} of {report.elements} elements differ, {off}")
+            click.echo(
+                f"  {order.name}: {order.differing} of {report.elements} elements differ, {_error(order)}"
+            )
     if report.adds and same < len(others):
         click.echo("  the object has atomic sums, whose rounding may differ with the order: see the errors")
+
+
+def _error(order: OrderResult) -> str:
+    if order.fault is not None:
+        return order.fault
+    return "the output has NaN" if order.error is None else f"relative error {order.error:.2g}"
 
 
 def _print_past_end(report: Report) -> None:
