@@ -13,15 +13,13 @@ from aiter_conformance.axes import load_axes
 from aiter_conformance.cli.matrix import root_option, subject_option
 from aiter_conformance.cli.output import json_option, print_json, print_table
 from aiter_conformance.errors import InfrastructureError, UsageError
+from aiter_conformance.hardware.attempts import BAD
+from aiter_conformance.hardware.contract import Contract
 from aiter_conformance.hardware.items import Item, Tier, parse_item, parse_shard
 from aiter_conformance.hardware.machine import Machine, find_machine
 from aiter_conformance.models import load_models
 from aiter_conformance.outcome import Kind, Outcome
-from aiter_conformance.release.artefact import Release, open_release
-from aiter_conformance.simulated_rocm import SITE
-
-# An input that ended in one of these says that something is wrong.
-_BAD = (Kind.FAIL, Kind.CRASH, Kind.TIMEOUT, Kind.REFUSED)
+from aiter_conformance.release.artefact import Release
 
 
 @click.group("gpu")
@@ -55,6 +53,13 @@ def show_command(as_json: bool) -> None:
 )
 @click.option("--shard", "shard_text", default="1/1", metavar="i/n", help="The i-th of n parts of the cells.")
 @click.option("--resume", is_flag=True, help="Go on with a run that was killed or ran out of time.")
+@click.option(
+    "--device-contract/--no-device-contract",
+    "with_contract",
+    default=True,
+    show_default=True,
+    help="Hold the leaves to the device contract first.",
+)
 @click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), help="Write results as JUnit XML.")
 @subject_option
 @root_option
@@ -65,6 +70,7 @@ def run_command(
     model_names: tuple[str, ...],
     shard_text: str,
     resume: bool,
+    with_contract: bool,
     junit: Path | None,
     subject_name: str,
     root: Path,
@@ -72,9 +78,10 @@ def run_command(
 ) -> int:
     """Run inputs through leaf, bridge and AITER's kernels, judge them, and write evidence under build/.
 
-    Exit code 1 if an input fails, crashes, hangs or is refused; 3 and NOT RUN if nothing could be run.
+    The device contract comes first, as a record of its own. Exit code 1 if an input or the contract fails,
+    crashes or hangs, or an input is refused; 3 and NOT RUN if nothing could be run.
     """
-    from aiter_conformance.hardware.run import Request, run
+    from aiter_conformance.hardware.run import Request, open_aiter, run
 
     axes, catalogue, shard = load_axes(), load_models(), parse_shard(shard_text)
     cells = [axes.parse_cell(text) for text in cell_texts] or list(axes.cells())
@@ -85,24 +92,25 @@ def run_command(
     if not any(cell.arch == machine.board.arch for cell in cells):
         msg = f"--cell must be of this GPU's arch, {machine.board.arch} (got {', '.join(cell_texts)})"
         raise UsageError(msg)
-    with _open_aiter(machine) as release:
+    with open_aiter(machine) as release:
         folder, reports = _places(root, machine, release, shard)
-        request = Request(tuple(cells), Tier(tier), tuple(models), shard, resume)
+        request = Request(tuple(cells), Tier(tier), tuple(models), shard, resume, contract=with_contract)
         subject = subjects.load_subject(subject_name)
         result = run(request, machine, subject, release, folder, reports, _tell)
+    contract = result.contract
     if junit is not None:
         documents.write_text(junit, junit_xml(result.outcomes))
-    bad = {item: outcome for item, outcome in result.outcomes.items() if outcome.kind in _BAD}
+    bad = {item: outcome for item, outcome in result.outcomes.items() if outcome.kind in BAD}
     passed = sum(outcome.kind is Kind.PASS for outcome in result.outcomes.values())
     counts = {"planned": result.planned, "ended": len(result.outcomes), "passed": passed, "bad": len(bad)}
     if as_json:
-        print_json(_document(machine, release, result.path, counts, result.record.outcomes))
+        print_json(_document(machine, release, contract, result.path, counts, result.record.outcomes))
     else:
-        _report(bad, counts, result.path)
+        _report(contract, bad, counts, result.path)
     if not passed and not bad:
         msg = "NOT RUN: no input gave a result; the workers' logs lie beside the journal"
         raise InfrastructureError(msg)
-    return int(bool(bad))
+    return int(bool(bad) or (contract is not None and contract.kind in BAD))
 
 
 @gpu_group.command("case")
@@ -116,7 +124,7 @@ def case_command(input_text: str, subject_name: str, root: Path, as_json: bool) 
     Exit code 1 if it fails, crashes, hangs or is refused; 3 if that could not be seen.
     """
     from aiter_conformance.hardware import process
-    from aiter_conformance.hardware.run import worker_device, worker_variables
+    from aiter_conformance.hardware.run import open_aiter, worker_device, worker_variables
     from aiter_conformance.hardware.worker import Order
 
     item = parse_item(input_text)
@@ -125,7 +133,7 @@ def case_command(input_text: str, subject_name: str, root: Path, as_json: bool) 
         msg = f"INPUT must be of this GPU's arch, {machine.board.arch} (got {item.case.cell.arch})"
         raise UsageError(msg)
     log = store.build_place(root).reports.parent / "gpu" / "case.log"
-    with _open_aiter(machine) as release:
+    with open_aiter(machine) as release:
         order = Order((str(item),), subject_name, release.version, worker_device(machine))
         variables = worker_variables(machine, 0)
         try:
@@ -141,11 +149,7 @@ def case_command(input_text: str, subject_name: str, root: Path, as_json: bool) 
             click.echo(f"  {name}: {value}")
     if attempt.kind is Kind.NOT_RUN:
         raise InfrastructureError(str(attempt.message))
-    return int(attempt.kind in _BAD)
-
-
-def _open_aiter(machine: Machine) -> Release:
-    return open_release(str(SITE) if machine.simulated else "installed")
+    return int(attempt.kind in BAD)
 
 
 def _places(root: Path, machine: Machine, release: Release, shard: tuple[int, int]) -> tuple[Path, Path]:
@@ -165,12 +169,18 @@ def _tell(sentence: str) -> None:
 
 
 def _document(
-    machine: Machine, release: Release, path: Path, counts: dict[str, int], cells: dict[Any, Outcome]
+    machine: Machine,
+    release: Release,
+    contract: Contract | None,
+    path: Path,
+    counts: dict[str, int],
+    cells: dict[Any, Outcome],
 ) -> dict[str, Any]:
     return {
         "board": str(machine.board),
         "simulated": machine.simulated,
         "release": release.version,
+        "device_contract": None if contract is None else contract.to_json(),
         "evidence": path.name,
         **counts,
         "cells": {
@@ -180,7 +190,12 @@ def _document(
     }
 
 
-def _report(bad: dict[Item, Outcome], counts: dict[str, int], path: Path) -> None:
+def _report(contract: Contract | None, bad: dict[Item, Outcome], counts: dict[str, int], path: Path) -> None:
+    if contract is not None:
+        for wrong in contract.wrong:
+            click.echo(f"FAIL device contract: {wrong}")
+        kept = "" if contract.record is None else f"; record: {contract.record.name}"
+        click.echo(f"device contract: {contract.kind.value}: {contract.message}{kept}")
     for item, outcome in bad.items():
         click.echo(f"{outcome.kind.value.upper()} {item.name}, rank {item.rank} of {item.case}")
         click.echo(f"  {outcome.message} ({outcome.reason})")
@@ -201,7 +216,7 @@ def junit_xml(outcomes: dict[Item, Outcome]) -> str:
             by_cell[cell] = ET.SubElement(suites, "testsuite", name=cell)
         test = ET.SubElement(by_cell[cell], "testcase", classname=cell, name=str(item))
         if outcome.kind is not Kind.PASS:
-            bad = outcome.kind in _BAD
+            bad = outcome.kind in BAD
             mark = ET.SubElement(test, "failure" if bad else "skipped", message=str(outcome.message))
             mark.set("type", str(outcome.reason))
     for suite in by_cell.values():

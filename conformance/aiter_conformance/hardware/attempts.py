@@ -12,6 +12,8 @@ from typing import Any, Final
 from aiter_conformance.outcome import Kind, Outcome, Reason
 
 RUNS: Final = 3
+# An input that ended in one of these says that something is wrong.
+BAD: Final = (Kind.FAIL, Kind.CRASH, Kind.TIMEOUT, Kind.REFUSED)
 # Ways to end that say nothing of the kernel: another run may still succeed.
 _AROUND: Final = frozenset({Reason.INFRASTRUCTURE, Reason.OUT_OF_MEMORY})
 # Ways to end that another run cannot change.

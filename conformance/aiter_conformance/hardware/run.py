@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from aiter_conformance.axes import Cell, load_axes
 from aiter_conformance.evidence import Evidence, Finding, Level
 from aiter_conformance.hardware import schedule
 from aiter_conformance.hardware.attempts import decide
+from aiter_conformance.hardware.contract import Contract, device_contract
 from aiter_conformance.hardware.expect import modelled_expected, trace_expected
 from aiter_conformance.hardware.items import Item, Tier, needed, plan
 from aiter_conformance.hardware.journal import Journal
@@ -24,7 +26,7 @@ from aiter_conformance.levels.hardware import Ledger, cell_outcome
 from aiter_conformance.models import Model
 from aiter_conformance.outcome import Outcome
 from aiter_conformance.protocols import Subject
-from aiter_conformance.release.artefact import Release
+from aiter_conformance.release.artefact import Release, open_release
 from aiter_conformance.runner import environment, release_id
 from aiter_conformance.simulated_rocm import SITE
 
@@ -41,6 +43,7 @@ class Request:
         resume: Whether a journal is gone on with.
         limits: How long workers may take.
         seconds: Time after which nothing is started; None for the tier's own.
+        contract: Whether the device contract comes first.
     """
 
     cells: tuple[Cell, ...]
@@ -50,6 +53,7 @@ class Request:
     resume: bool = False
     limits: Limits = field(default_factory=Limits)
     seconds: float | None = None
+    contract: bool = True
 
 
 @dataclass(frozen=True)
@@ -61,12 +65,95 @@ class Result:
         path: The file that holds it.
         outcomes: The outcome of every input of the plan that has one.
         planned: How many inputs there are in the plan.
+        contract: What came of the device contract; None where it was not run.
     """
 
     record: Evidence
     path: Path
     outcomes: dict[Item, Outcome]
     planned: int
+    contract: Contract | None = None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that can begin.
+
+    Attributes:
+        groups: What is to be run, one group a cell.
+        work: How.
+        write: Writes the evidence of what the journal holds, and returns what there is so far.
+    """
+
+    groups: list[list[Item]]
+    work: schedule.Work
+    write: Callable[[], Result]
+
+
+@contextmanager
+def prepared(
+    request: Request,
+    machine: Machine,
+    subject: Subject,
+    release: Release,
+    folder: Path,
+    reports: Path,
+    tell: schedule.Tell,
+    *,
+    gpus: Sequence[int] | None = None,
+    traces: Path | None = None,
+) -> Iterator[Prepared]:
+    """Plan a run, trace what it must launch, and open its journal.
+
+    Args:
+        request: What is to be run.
+        machine: Where.
+        subject: The implementation.
+        release: The AITER of this Python.
+        folder: Folder of the run: its journal and the logs of its workers.
+        reports: Folder of evidence.
+        tell: Told what happens.
+        gpus: Numbers of the machine's GPUs that are used; None for all.
+        traces: Folder that keeps traces; None for one in `folder`.
+
+    Raises:
+        UsageError: The folder has a journal that is not to be, or cannot be, gone on with.
+        InfrastructureError: A file cannot be read or written.
+    """
+    used = range(machine.gpus) if gpus is None else gpus
+    cells = [cell for cell in request.cells if cell.arch == machine.board.arch]
+    groups = plan(cells, request.tier, models=request.models, shard=request.shard)
+    items = [item for group in groups for item in group]
+    journal = Journal(folder / "journal.jsonl", _about(machine, subject, release), resume=request.resume)
+    ledger = Ledger(load_ledger(), release.version, str(machine.board))
+    try:
+        if machine.simulated:
+            expected, untraced = modelled_expected(items), None
+        else:
+            expected, untraced = trace_expected(release, machine.board, items, traces or folder / "trace")
+        if untraced is not None:
+            tell(f"kernels are not compared with a trace: {untraced}")
+        work = schedule.Work(
+            subject=subject.name,
+            aiter=release.version,
+            device=worker_device(machine),
+            gpus=[worker_variables(machine, index) for index in used],
+            journal=journal,
+            logs=folder / "logs",
+            limits=request.limits,
+            expected=expected,
+            quarantined={str(item): why for item in items if (why := ledger.quarantine(item)) is not None},
+            tell=tell,
+        )
+
+        def write() -> Result:
+            outcomes = _outcomes(items, journal)
+            record = _record(groups, outcomes, machine, subject, release, ledger)
+            return Result(record, evidence.write(record, reports), outcomes, len(items))
+
+        yield Prepared(groups, work, write)
+    finally:
+        journal.close()
 
 
 def run(
@@ -80,67 +167,33 @@ def run(
 ) -> Result:
     """Run what is asked for and return what came of it; the evidence is rewritten after each cell.
 
-    Args:
-        request: What is to be run.
-        machine: Where.
-        subject: The implementation.
-        release: The AITER of this Python.
-        folder: Folder of the run: its journal and the logs of its workers.
-        reports: Folder of evidence.
-        tell: Told what happens.
-
-    Raises:
-        UsageError: The folder has a journal that is not to be, or cannot be, gone on with.
-        InfrastructureError: A file cannot be read or written.
+    See `prepared` for arguments and errors.
     """
-    cells = [cell for cell in request.cells if cell.arch == machine.board.arch]
-    groups = plan(cells, request.tier, models=request.models, shard=request.shard)
-    items = [item for group in groups for item in group]
-    journal = Journal(folder / "journal.jsonl", _about(machine, subject, release), resume=request.resume)
-    ledger = Ledger(load_ledger(), release.version, str(machine.board))
-    try:
-        if machine.simulated:
-            expected, untraced = modelled_expected(items), None
-        else:
-            expected, untraced = trace_expected(release, machine.board, items, folder / "trace")
-        if untraced is not None:
-            tell(f"kernels are not compared with a trace: {untraced}")
-        work = schedule.Work(
-            subject=subject.name,
-            aiter=release.version,
-            device=worker_device(machine),
-            gpus=[worker_variables(machine, index) for index in range(machine.gpus)],
-            journal=journal,
-            logs=folder / "logs",
-            limits=request.limits,
-            expected=expected,
-            quarantined={str(item): why for item in items if (why := ledger.quarantine(item)) is not None},
-            tell=tell,
-        )
-
-        def write(_group: Sequence[Item] = ()) -> Result:
-            outcomes = _outcomes(items, journal)
-            record = _record(groups, outcomes, machine, subject, release, ledger)
-            return Result(record, evidence.write(record, reports), outcomes, len(items))
-
-        schedule.build(groups, work)
+    with prepared(request, machine, subject, release, folder, reports, tell) as ready:
+        contract = None
+        if request.contract:
+            contract = device_contract(request.tier, machine, subject.name, folder)
+            tell(f"device contract: {contract.kind.value}: {contract.message}")
+        schedule.build(ready.groups, ready.work)
         seconds = request.tier.seconds if request.seconds is None else request.seconds
-        schedule.run(groups, work, seconds=seconds, finished=_told(write, journal, tell))
-        return write()
-    finally:
-        journal.close()
+        schedule.run(ready.groups, ready.work, seconds=seconds, finished=_told(ready))
+        return replace(ready.write(), contract=contract)
 
 
-def _told(
-    write: Callable[[Sequence[Item]], Result], journal: Journal, tell: schedule.Tell
-) -> Callable[[Sequence[Item]], None]:
+def _told(ready: Prepared) -> Callable[[Sequence[Item]], None]:
     def finished(group: Sequence[Item]) -> None:
-        write(group)
+        ready.write()
+        journal = ready.work.journal
         decided = [outcome for item in group if (outcome := decide(journal.of(str(item)))) is not None]
         passed = sum(outcome.kind.value == "pass" for outcome in decided)
-        tell(f"{group[0].case.cell}: {passed} of {len(group)} passed")
+        ready.work.tell(f"{group[0].case.cell}: {passed} of {len(group)} passed")
 
     return finished
+
+
+def open_aiter(machine: Machine) -> Release:
+    """Open the AITER that workers import: the one that is installed, or the simulated one."""
+    return open_release(str(SITE) if machine.simulated else "installed")
 
 
 def worker_device(machine: Machine) -> str:

@@ -39,6 +39,7 @@ ActivationType: Any = _MODEL.modules["aiter"].ActivationType
 QuantType: Any = _MODEL.modules["aiter"].QuantType
 dtypes: ModuleType = _MODEL.modules["aiter.utility.dtypes"]
 
+logger.warning("simulated GPU %s", os.environ.get("HIP_VISIBLE_DEVICES"))  # into the worker's log
 if any(fault.do == "import-dies" for fault in _PLAN.faults):
     os.abort()
 

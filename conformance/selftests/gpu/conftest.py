@@ -1,8 +1,9 @@
-"""Simulated ROCm runners, and one run of faults that several tests look at."""
+"""Simulated ROCm runners, and one run of faults that most tests look at: each worker is a process."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,17 +23,16 @@ LIMITS = Limits(start=120, item=60, build=60)
 
 
 class Run:
-    """What came of inputs on a simulated runner."""
+    """What came of inputs on a simulated runner, each known by its number of tokens."""
 
     def __init__(self, journal: Journal, items: Sequence[Item], said: list[str]) -> None:
-        self.items = list(items)
         self.said = said
         self._journal = journal
+        self._items = {item.case.tokens: item for item in items}
 
-    def attempts(self, tokens: int, hidden: int = 256) -> list[Attempt]:
-        """Return the attempts at the first input with so many tokens and this hidden size."""
-        item = next(i for i in self.items if (i.case.tokens, i.case.hidden) == (tokens, hidden))
-        return self._journal.of(str(item))
+    def attempts(self, tokens: int) -> list[Attempt]:
+        """Return the attempts at the input with so many tokens."""
+        return self._journal.of(str(self._items[tokens]))
 
 
 Simulate = Callable[..., Run]
@@ -40,20 +40,21 @@ Simulate = Callable[..., Run]
 
 @pytest.fixture(scope="session")
 def simulate(tmp_path_factory: pytest.TempPathFactory) -> Simulate:
-    """Run the first inputs of a cell on a simulated runner with faults."""
+    """Run inputs of a cell, one for each number of tokens, on a simulated runner with faults."""
 
     def run(
         *faults: Fault,
+        tokens: Sequence[int],
         cell: str = "gfx942/bf16/silu/out",
-        first: int = 6,
-        only: str | None = None,
+        name: str = "tokens",
         build: bool = False,
         quarantined: Sequence[int] = (),
         limits: Limits = LIMITS,
     ) -> Run:
         folder: Path = tmp_path_factory.mktemp("simulated")
         plan = Plan(state=str(folder / "state"), faults=faults)
-        items = [i for i in needed(load_axes().parse_cell(cell)) if only in (None, i.name)][:first]
+        model = next(i for i in needed(load_axes().parse_cell(cell)) if i.name == name)
+        items = [replace(model, case=replace(model.case, tokens=number)) for number in tokens]
         journal, said = Journal(folder / "journal.jsonl", {}), list[str]()
         work = schedule.Work(
             subject="impl",
@@ -77,26 +78,23 @@ def simulate(tmp_path_factory: pytest.TempPathFactory) -> Simulate:
 
 
 @pytest.fixture(scope="session")
-def deadly(simulate: Simulate) -> Run:
-    """A run with a fault that kills, one that hangs once, a lie, a rare lie and a spoilt weight."""
+def broken(simulate: Simulate) -> Run:
+    """One run with every fault of a call; the input of 12 tokens is quarantined, that of 13 is sound."""
     return simulate(
         Fault("segfault", tokens=1),
-        Fault("hang", tokens=33, times=1),
-        Fault("lie", tokens=37),
-        Fault("lie", tokens=20, times=1),
-        Fault("write-weights", hidden=512),
+        Fault("hang", tokens=2, times=1),
+        Fault("lie", tokens=3),
+        Fault("lie", tokens=4, times=1),
+        Fault("write-weights", tokens=5),
+        Fault("device-fault", tokens=6),
+        Fault("nan", tokens=7),
+        Fault("out-of-memory", tokens=8),
+        Fault("raise", tokens=9),
+        Fault("other-kernel", tokens=10),
+        Fault("say-nothing", tokens=11),
+        Fault("abort", tokens=12),
+        # What ends its worker comes late: fewer are needed.
+        tokens=(3, 4, 5, 7, 8, 9, 10, 11, 12, 6, 1, 2, 13),
+        quarantined=[12],
         limits=Limits(start=120, item=20),
-    )
-
-
-@pytest.fixture(scope="session")
-def troubled(simulate: Simulate) -> Run:
-    """A run with faults that the process survives, and one that the device does not."""
-    return simulate(
-        Fault("device-fault", tokens=1),
-        Fault("nan", tokens=17, hidden=256),
-        Fault("out-of-memory", tokens=33),
-        Fault("raise", tokens=37),
-        Fault("other-kernel", tokens=20),
-        Fault("say-nothing", hidden=512),
     )
