@@ -10,11 +10,6 @@ from aiter_conformance.contract import ACCEPTED_ACTIVATIONS, QUANT_METHODS, QUAN
 from aiter_conformance.protocols import Entry
 from aiter_conformance.simulated_aiter import activation_members, fused_moe_parameters
 
-MODULES: Final[dict[Entry, str]] = {
-    "fused_moe": "aiter.fused_moe",
-    "asm_moe_tkw1": "aiter.fused_moe_bf16_asm",
-}
-
 # Parameters of each entry in the order of SPEC 7, with the name that AITER has for it.
 PARAMETERS: Final[dict[Entry, dict[str, str]]] = {
     "fused_moe": {

@@ -2,6 +2,7 @@
 
 A committed vector is the recipe of an input (its case, the hash of its bits) and the expected output as raw
 float64 bytes; the input itself is rebuilt from the case. `export` writes everything in full.
+``python -m aiter_conformance.vectors FOLDER`` makes the committed ones anew.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
+import click
 import numpy as np
 
 from aiter_conformance import contract, documents
@@ -66,9 +68,19 @@ def read_expected(vector: dict[str, Any]) -> Floats:
     return data.reshape(vector["shape"]).astype(np.float64)
 
 
-def write_vectors(arch: str, path: Path) -> None:
-    """Write the vectors of an arch, whole or not at all."""
-    documents.write_text(path, documents.render(make_vectors(arch)))
+@click.command()
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "--arch", "archs", multiple=True, type=click.Choice(tuple(load_axes().archs)), help="Default: all."
+)
+def main(folder: Path, archs: tuple[str, ...]) -> None:
+    """Write the vectors of each arch as FOLDER/<arch>.json, each whole or not at all.
+
+    Those that are committed lie in conformance/suites/golden/vectors.
+    """
+    for arch in archs or load_axes().archs:
+        documents.write_text(folder / f"{arch}.json", documents.render(make_vectors(arch)))
+        click.echo(f"wrote {arch}.json")
 
 
 def export(case: str, path: Path) -> None:
@@ -115,3 +127,7 @@ def export(case: str, path: Path) -> None:
         temporary.unlink(missing_ok=True)
         msg = f"cannot write {path.name}: {error.strerror}"
         raise InfrastructureError(msg) from error
+
+
+if __name__ == "__main__":
+    main()

@@ -87,11 +87,6 @@ def called_with(change: Callable[[list[Any]], list[Any]]) -> Wrapper:
     return lambda real, _api: lambda *args, **kwargs: real(*change(list(args)), **kwargs)
 
 
-def called_with_keywords(**changed: Any) -> Wrapper:
-    """Replace keyword arguments that a function is given."""
-    return lambda real, _api: lambda *args, **kwargs: real(*args, **{**kwargs, **changed})
-
-
 def apply_after(spoil: Callable[[dict[str, Any]], Any]) -> Wrapper:
     """Do something to the arguments of a leaf's ``apply`` before it runs."""
 

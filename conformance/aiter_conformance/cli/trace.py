@@ -12,13 +12,16 @@ from aiter_conformance import modelfile, runner, store
 from aiter_conformance.axes import load_axes
 from aiter_conformance.cli.matrix import root_option
 from aiter_conformance.cli.output import json_option, print_json, print_table, progress
-from aiter_conformance.errors import InfrastructureError
+from aiter_conformance.errors import InfrastructureError, UsageError
 from aiter_conformance.evidence import Level
 from aiter_conformance.models import load_models
 from aiter_conformance.outcome import Kind
 from aiter_conformance.release.artefact import Release, open_release
+from aiter_conformance.release.inventory import take_inventory
+from aiter_conformance.release.tuned import read_tuned
 from aiter_conformance.trace.board import Board, all_boards, parse_board
 from aiter_conformance.trace.findings import Cause
+from aiter_conformance.trace.tuned_calls import tuned_calls
 
 
 @click.group("trace")
@@ -30,6 +33,9 @@ def trace_group() -> None:
 @click.argument("release_text", metavar="RELEASE")
 @click.option("--board", "board_text", default="gfx950:256", show_default=True, help="Arch, or arch:CUs.")
 @click.option("--model", "model_name", help="A model of the catalogue, instead of every cell.")
+@click.option(
+    "--tuned", is_flag=True, help="The calls of the release's own tuned rows, instead of every cell."
+)
 @click.option("--publish", is_flag=True, help="Record the whole catalogue on every board in the checkout.")
 @root_option
 @json_option
@@ -37,14 +43,20 @@ def run_command(
     release_text: str,
     board_text: str,
     model_name: str | None,
+    tuned: bool,
     publish: bool,
     root: Path,
     as_json: bool,
 ) -> int:
     """Show the kernels that RELEASE picks on a board: for every cell, or for a model of the catalogue.
 
-    Exit code 1 if a cell or the model fails, 3 if nothing could be traced.
+    With --tuned, trace each tuned row for the board by the very call that it is for, and show what is wrong.
+
+    Exit code 1 if a cell, the model or a tuned row fails, 3 if nothing could be traced.
     """
+    if tuned and model_name is not None:
+        msg = "--tuned must not be given with --model: each chooses the calls that are traced"
+        raise UsageError(msg)
     board = parse_board(board_text)
     _, missing = runner.runnable((Level.TRACE,))
     if missing:
@@ -53,6 +65,8 @@ def run_command(
     with open_release(release_text) as release:
         if publish:
             return _publish(release, root, cache)
+        if tuned:
+            return _tuned(release, board, cache, as_json)
         if model_name is None:
             return _cells(release, board, cache, as_json)
         return _model(release, board, model_name, cache, as_json)
@@ -117,6 +131,25 @@ def _model(release: Release, board: Board, name: str, cache: Path, as_json: bool
     print_table(["scheme", "divided", "runs", "tuned", "kernels", "what is wrong"], body, wrap=[1, 4, 5])
     _print_causes(report.causes)
     return int(not good)
+
+
+def _tuned(release: Release, board: Board, cache: Path, as_json: bool) -> int:
+    from aiter_conformance.levels.trace import observe_tuned
+
+    inventory = take_inventory(release)
+    tables = read_tuned(release, inventory)
+    asked = sum(1 for _ in tuned_calls(tables, board))
+    if not asked:
+        msg = f"NOT RUN: AITER {release.version} has no tuned row for {board} that a call can ask for"
+        raise InfrastructureError(msg)
+    causes = observe_tuned(release, board, cache, inventory=inventory, tuned=tables)
+    if as_json:
+        found = [asdict(cause) for cause in causes]
+        print_json({"release": release.version, "board": str(board), "rows": asked, "causes": found})
+        return int(bool(causes))
+    click.echo(f"AITER {release.version} on {board}: {asked} tuned rows traced\n")
+    _print_causes(causes)
+    return int(bool(causes))
 
 
 def _publish(release: Release, root: Path, cache: Path) -> int:

@@ -19,7 +19,6 @@ _SUFFIX = re.compile(r"_(e32|e64|sdwa|dpp)$")
 _REGISTER = re.compile(r"([vsa])(?:(\d+)|\[(\d+):(\d+)\])$")
 _MODIFIER = re.compile(r" ([a-z]\w*):(\[[\d,]+\]|\S+)")
 _FLAG = re.compile(r"(?<=[\w\]|]) (offen|lds|sc0|sc1|nt|row_half_mirror)\b")
-_LANES = 64
 _NO_DESTINATION = (Form.COMPARE, Form.LDS_WRITE, Form.BUFFER_STORE, Form.GLOBAL_STORE)
 _SELECT = {"BYTE_0": 0, "BYTE_1": 1, "BYTE_2": 2, "BYTE_3": 3, "WORD_0": 4, "WORD_1": 5, "DWORD": 6}
 

@@ -1,7 +1,7 @@
 """AMDGPU code objects, read just far enough to say which arch they are for and which kernels they hold.
 
-The container is ELF64 little-endian; the AMDGPU parts (machine number, the arch in ``e_flags``, the kernel
-descriptor symbol ``<kernel>.kd`` and the MessagePack note) are described in LLVM's "User Guide for AMDGPU
+The container is ELF64 little-endian; the AMDGPU parts (machine number, the arch in ``e_flags`` and the
+kernel descriptor symbol ``<kernel>.kd``) are described in LLVM's "User Guide for AMDGPU
 Backend". A general ELF library needs a millisecond for each object, and a release has almost three thousand
 of them; the few structures that are needed here are therefore unpacked directly, every offset checked against
 the file's size.
@@ -12,26 +12,18 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
-
-import msgpack
 
 _MAGIC = b"\x7fELF\x02\x01"  # 64-bit, little-endian
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
-_NOTE = struct.Struct("<III")
 _EM_AMDGPU = 224
 _SHT_NULL = 0
-_SHT_NOTE = 7
 _SHT_NOBITS = 8
 _SHT_DYNSYM = 11
 _SHN_UNDEF = 0
 _STB_LOCAL = 0
-_NT_AMDGPU_METADATA = 32
 _MACH_MASK = 0xFF
-# What msgpack raises on damaged input, an unhashable map key included.
-_MSGPACK_ERRORS = (ValueError, TypeError, OverflowError, RecursionError, msgpack.exceptions.UnpackException)
 
 # EF_AMDGPU_MACH_*, the low byte of e_flags, of the AMDGCN processors from GFX9 on (LLVM, as above).
 ARCH_OF_MACH: dict[int, str] = {
@@ -129,28 +121,6 @@ def parse_code_object(data: bytes) -> CodeObject:
     return CodeObject(ARCH_OF_MACH.get(mach, f"mach-{mach:#x}"), flags, frozenset(symbols))
 
 
-def read_kernel_metadata(data: bytes) -> tuple[dict[str, Any], ...]:
-    """Return the ``amdhsa.kernels`` entries of a code object's metadata note, keys as stored (``.name`` ...).
-
-    Each has at least ``.name`` and ``.symbol``. Sizes in the entries are bytes, register counts are per lane.
-
-    Args:
-        data: The whole file.
-
-    Raises:
-        CodeObjectError: The object is damaged, or its note is not the MessagePack map that is specified.
-    """
-    _, sections = _read_sections(data)
-    kernels: list[dict[str, Any]] = []
-    for section in sections:
-        if section.kind != _SHT_NOTE:
-            continue
-        for name, kind, description in _notes(_slice(data, section.offset, section.size, "a note section")):
-            if name == b"AMDGPU" and kind == _NT_AMDGPU_METADATA:
-                kernels.extend(_kernels_of_note(description))
-    return tuple(kernels)
-
-
 def _read_sections(data: bytes) -> tuple[int, list[_Section]]:
     """Return ``e_flags`` and the section table."""
     if data[: len(_MAGIC)] != _MAGIC:
@@ -206,43 +176,6 @@ def _symbols(data: bytes, section: _Section, sections: list[_Section]) -> Iterat
         except UnicodeDecodeError as error:
             msg = f"a symbol's name must be UTF-8 (got {names[start:end]!r})"
             raise CodeObjectError(msg) from error
-
-
-def _notes(data: bytes) -> Iterator[tuple[bytes, int, bytes]]:
-    """Yield (owner, type, description) of each note in a note section."""
-    position = 0
-    while position < len(data):
-        name_size, description_size, kind = _NOTE.unpack(
-            _slice(data, position, _NOTE.size, "a note's header")
-        )
-        name_at = position + _NOTE.size
-        name = _slice(data, name_at, name_size, "a note's name")
-        description_at = name_at + _aligned(name_size)
-        yield name.rstrip(b"\0"), kind, _slice(data, description_at, description_size, "a note's description")
-        position = description_at + _aligned(description_size)
-
-
-def _kernels_of_note(description: bytes) -> list[dict[str, Any]]:
-    try:
-        metadata = msgpack.unpackb(description, strict_map_key=False)
-    except _MSGPACK_ERRORS as error:
-        msg = f"the metadata note must be MessagePack ({type(error).__name__})"
-        raise CodeObjectError(msg) from error
-    kernels = metadata.get("amdhsa.kernels", []) if isinstance(metadata, dict) else None
-    if not isinstance(kernels, list):
-        msg = "the metadata note must be a map whose amdhsa.kernels is a list"
-        raise CodeObjectError(msg)
-    for kernel in kernels:
-        if not isinstance(kernel, dict) or not all(
-            isinstance(kernel.get(k), str) for k in (".name", ".symbol")
-        ):
-            msg = "each of amdhsa.kernels must be a map with the texts .name and .symbol"
-            raise CodeObjectError(msg)
-    return kernels
-
-
-def _aligned(size: int) -> int:
-    return (size + 3) & ~3
 
 
 def _slice(data: bytes, offset: int, size: int, what: str) -> bytes:

@@ -80,17 +80,6 @@ def tag_version(tag: str) -> Version | None:
     return None
 
 
-def version_tags(repository: Path) -> dict[str, Version]:
-    """Return the version tags of *repository*, oldest version first.
-
-    Raises:
-        InfrastructureError: It is no repository, or git fails.
-    """
-    found = {tag: tag_version(tag) for tag in _git(repository, "tag", "--list").splitlines()}
-    versions = {tag: version for tag, version in found.items() if version is not None}
-    return dict(sorted(versions.items(), key=lambda item: item[1]))
-
-
 class GitFiles:
     """The files of one commit; the objects come from one ``git cat-file`` process, which `close` ends."""
 

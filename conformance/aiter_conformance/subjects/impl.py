@@ -23,6 +23,7 @@ from aiter_conformance.protocols import (
     QuantSpec,
     Settings,
 )
+from aiter_conformance.subjects.shared import make_quant_config, zeros
 
 if TYPE_CHECKING:  # declarations are asked for on machines without torch
     import torch
@@ -153,7 +154,7 @@ class ImplSubject:
             def record(arguments: Mapping[str, Any]) -> torch.Tensor:
                 call = KernelCall(name, dict(arguments))
                 calls.append(call)
-                return _zeros(call) if result is None else result(call)
+                return zeros(call) if result is None else result(call)
 
             return record
 
@@ -222,28 +223,10 @@ class ImplSubject:
 
     def quant_config(self, spec: QuantSpec, tensors: Mapping[str, torch.Tensor]) -> Any:
         """See `aiter_conformance.protocols.Subject.quant_config`."""
-        return aiter_moe.FusedMoEQuantConfig.make(
-            _quant_dtype(spec.activations),
-            weight_dtype=_quant_dtype(spec.weights),
-            per_act_token_quant=spec.per_act_token,
-            per_out_ch_quant=spec.per_out_ch,
-            block_shape=None if spec.block_shape is None else list(spec.block_shape),
-            **tensors,
+        return make_quant_config(
+            aiter_moe.FusedMoEQuantConfig.make, spec, tensors, aiter_moe.DType.FP8.torch_dtype
         )
 
     def refusal(self, error: Exception) -> type[Exception] | None:
         """See `aiter_conformance.protocols.Subject.refusal`: our errors are SPEC's, subclasses aside."""
         return next((kind for kind in (ValueError, RuntimeError) if type(error) is kind), None)
-
-
-def _quant_dtype(name: str | None) -> torch.dtype | str | None:
-    # The platform's flavour, as a loader passes it: a torch dtype.
-    return aiter_moe.DType.FP8.torch_dtype() if name == "fp8" else name
-
-
-def _zeros(call: KernelCall) -> torch.Tensor:
-    hidden: torch.Tensor = call.arguments["hidden_states"]
-    packed = str(hidden.dtype) == "torch.float4_e2m1fn_x2"
-    rows, columns = hidden.shape
-    dtype = call.arguments.get("output_dtype") or hidden.dtype
-    return hidden.new_zeros((rows, columns * 2 if packed else columns), dtype=dtype)

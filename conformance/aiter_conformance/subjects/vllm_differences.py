@@ -152,7 +152,9 @@ _LISTED = (
     ListedDifference(
         id="negative-topk-ids",
         what="The ids -1 of padding rows are passed on.",
-        consequence="To an AITER before v0.1.22.post1, -1 is no id: what it does with the row is left open.",
+        consequence=(
+            "In no release read (up to v0.1.20.post1) is -1 an id: what AITER does with the row is left open."
+        ),
         spec="SPEC 4, step 3; CASES C6",
         explains=_leaf(lambda c, m: c.negative_id and _padding_row(c, m)),
         witnesses=(LeafUse(negative_id=True), LeafUse(negative_id=True, mask=True)),

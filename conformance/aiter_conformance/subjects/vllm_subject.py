@@ -37,6 +37,7 @@ from aiter_conformance.protocols import (
     QuantSpec,
     Settings,
 )
+from aiter_conformance.subjects.shared import make_quant_config, zeros
 from aiter_conformance.subjects.vllm_differences import DIFFERENCES
 from aiter_conformance.subjects.vllm_import import OPERATORS, Ranks, VllmImport, exact_variables
 from aiter_conformance.subjects.vllm_wheel import Wheel
@@ -156,7 +157,7 @@ class VllmSubject:
         """See `aiter_conformance.protocols.Subject.recording`."""
         calls: list[KernelCall] = []
         ops = self._current.ops
-        answer = result or _zeros
+        answer = result or zeros
 
         def recorder(name: Entry, real: Callable[..., Any]) -> Any:
             signature = inspect.signature(real)
@@ -236,17 +237,9 @@ class VllmSubject:
 
     def quant_config(self, spec: QuantSpec, tensors: Mapping[str, torch.Tensor]) -> Any:
         """See `aiter_conformance.protocols.Subject.quant_config`."""
-        return self.api.FusedMoEQuantConfig.make(
-            self._quant_dtype(spec.activations),
-            weight_dtype=self._quant_dtype(spec.weights),
-            per_act_token_quant=spec.per_act_token,
-            per_out_ch_quant=spec.per_out_ch,
-            block_shape=None if spec.block_shape is None else list(spec.block_shape),
-            **tensors,
+        return make_quant_config(
+            self.api.FusedMoEQuantConfig.make, spec, tensors, self._current.config.current_platform.fp8_dtype
         )
-
-    def _quant_dtype(self, name: str | None) -> torch.dtype | str | None:
-        return self._current.config.current_platform.fp8_dtype() if name == "fp8" else name
 
     def refusal(self, error: Exception) -> type[Exception] | None:
         """See `aiter_conformance.protocols.Subject.refusal`.
@@ -257,12 +250,3 @@ class VllmSubject:
         if isinstance(error, AssertionError):
             return RuntimeError if "initialized" in str(error) else ValueError
         return ValueError if isinstance(error, ValueError) else None
-
-
-def _zeros(call: KernelCall) -> torch.Tensor:
-    """Return what a kernel returns in shape and dtype: (M, K), K unpacked where the input is packed fp4."""
-    hidden = call.arguments["hidden_states"]
-    packed = hidden.dtype == torch.float4_e2m1fn_x2
-    rows, columns = hidden.shape
-    dtype = call.arguments.get("output_dtype") or hidden.dtype
-    return torch.zeros(rows, columns * 2 if packed else columns, dtype=dtype)

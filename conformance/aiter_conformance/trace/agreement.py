@@ -1,4 +1,7 @@
-"""Whether ``families.toml`` and what releases launch agree, both ways."""
+"""Whether ``families.toml`` and what releases launch agree, both ways.
+
+A tool of the harness's own tests by design: they hold the hand-written table against traces, no command does.
+"""
 
 from __future__ import annotations
 

@@ -17,10 +17,9 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 
-import msgpack
 import pytest
 from elftools.elf.elffile import ELFFile
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from packaging.version import Version
 
@@ -30,7 +29,7 @@ from aiter_conformance.errors import HarnessError
 from aiter_conformance.ledgerfile import parse_ledger
 from aiter_conformance.outcome import Kind, Outcome, Reason
 from aiter_conformance.release import open_release, read_facts, read_tuned, take_inventory
-from aiter_conformance.release.codeobject import CodeObjectError, parse_code_object, read_kernel_metadata
+from aiter_conformance.release.codeobject import CodeObjectError, parse_code_object
 from aiter_conformance.release.cpp_enums import parse_enums
 from aiter_conformance.release.inventory import parse_manifest
 from aiter_conformance.release.kernel_names import read_kernel_name
@@ -255,26 +254,6 @@ class TestCodeObjects:
                 return
             assert found.flags == elf["e_flags"]
             assert {name for name in found.symbols if name.isascii()} == {n for n in expected if n.isascii()}
-
-    @given(data=mutated(OBJECT))
-    def test_metadata(self, guarded: Guard, data: bytes) -> None:
-        """The note of a damaged object is read as msgpack reads it, or refused."""
-        with guarded(), contextlib.suppress(CodeObjectError):
-            kernels = read_kernel_metadata(data)
-            for kernel in kernels:
-                assert all(msgpack.packb(kernel[key]) in data for key in (".name", ".symbol"))
-
-    @given(data=st.binary(max_size=400))
-    def test_any_note(self, guarded: Guard, data: bytes) -> None:
-        """Any bytes as a note's content are a map of kernels or an error."""
-        good = msgpack.packb(
-            {"amdhsa.kernels": [{".name": k, ".symbol": f"{k}.kd"} for k in ("a" * 90, "b" * 90)]}
-        )
-        base = code_object("gfx942", ["a" * 90, "b" * 90])
-        assume(len(data) <= len(good))
-        assert base.count(good) == 1
-        with guarded(), contextlib.suppress(CodeObjectError):
-            read_kernel_metadata(base.replace(good, data.ljust(len(good), b"\xc0")))
 
 
 class TestText:

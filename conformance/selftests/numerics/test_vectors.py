@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
-from aiter_conformance import vectors
+from aiter_conformance import documents, vectors
 from aiter_conformance.case import parse_case
 from aiter_conformance.errors import InfrastructureError, UsageError
 from aiter_conformance.numerics.formats import E2M1, decode_bf16, decode_e8m0
@@ -66,3 +68,22 @@ class TestVectors:
         assert values.shape == (2, 128)
         assert values.tobytes() == vectors.read_expected(dict(first)).tobytes()
         assert np.isfinite(values).all()
+
+
+class TestCommand:
+    """``python -m aiter_conformance.vectors``."""
+
+    def test_makes_what_is_committed(self, tmp_path: Path) -> None:
+        """What it writes has the inputs of what is committed, and its values to 1e-12."""
+        result = CliRunner().invoke(vectors.main, [str(tmp_path), "--arch", "gfx1250"])
+        assert (result.exit_code, result.output) == (0, "wrote gfx1250.json\n")
+        committed = Path(__file__).parents[2] / "suites" / "golden" / "vectors" / "gfx1250.json"
+        made, kept = (
+            json.loads(path.read_text(encoding="utf-8")) for path in (tmp_path / "gfx1250.json", committed)
+        )
+        assert [path.name for path in tmp_path.iterdir()] == ["gfx1250.json"]
+        for one, other in zip(made["vectors"], kept["vectors"], strict=True):
+            values = vectors.read_expected(one), vectors.read_expected(other)
+            np.testing.assert_allclose(*values, rtol=0, atol=vectors.TOLERANCE * np.abs(values[1]).max())
+            assert one | {"expected": ""} == other | {"expected": ""}
+        assert documents.render(made) == (tmp_path / "gfx1250.json").read_text(encoding="utf-8")

@@ -12,7 +12,6 @@ from aiter_conformance.release.codeobject import (
     ARCH_OF_MACH,
     CodeObjectError,
     parse_code_object,
-    read_kernel_metadata,
 )
 from aiter_conformance.release.samples import code_object
 
@@ -109,36 +108,3 @@ class TestParseCodeObject:
         for size in range(len(whole)):
             with pytest.raises(CodeObjectError):
                 parse_code_object(whole[:size])
-
-
-class TestReadKernelMetadata:
-    """`read_kernel_metadata`."""
-
-    def test_kernels_of_the_note(self) -> None:
-        """The note's kernels come out in order, with their keys as stored."""
-        assert read_kernel_metadata(code_object("gfx942", KERNELS)) == tuple(
-            {".name": kernel, ".symbol": f"{kernel}.kd"} for kernel in KERNELS
-        )
-
-    @pytest.mark.parametrize(
-        ("find", "put", "said"),
-        [
-            (b"\xaeamdhsa.kernels", b"\xaeamdhsa.Kernels", None),
-            (b"\x81\xaeamdhsa.kernels", b"\xc1\xaeamdhsa.kernels", "MessagePack"),
-            (b"\x81\xaeamdhsa.kernels", b"\x91\xaeamdhsa.kernels", "MessagePack|map"),
-            (b"\xaeamdhsa.kernels\x92", b"\xaeamdhsa.kernels\xc3", "MessagePack|list"),
-            (b"\x81\xaeamdhsa", b"\x81\x90amdhsa", "MessagePack"),
-            (b"\x92\x82\xa5.name", b"\x92\x82\xa5.game", "texts .name and .symbol"),
-            (b"\x92\x82\xa5.name", b"\x92\xc0\xa5.name", "MessagePack|map with"),
-        ],
-    )
-    def test_a_damaged_note_is_an_error(self, find: bytes, put: bytes, said: str | None) -> None:
-        """A note that is not the specified map is refused; a map that lists no kernels has none."""
-        data = code_object("gfx942", KERNELS)
-        assert data.count(find) == 1
-        damaged = data.replace(find, put)
-        if said is None:
-            assert read_kernel_metadata(damaged) == ()
-        else:
-            with pytest.raises(CodeObjectError, match=said):
-                read_kernel_metadata(damaged)

@@ -8,6 +8,7 @@ awk and the eye.
 from __future__ import annotations
 
 import os
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from aiter_conformance.release import (
     read_tuned,
     take_inventory,
 )
-from aiter_conformance.release.git_files import version_tags
+from aiter_conformance.release.git_files import tag_version
 
 OLDEST = Version("0.1.7")
 MAIN = "e4048607a535ace3a2b51ded31b1c8c2d45c0879"
@@ -164,13 +165,21 @@ def _repository() -> Path:
     return Path(text)
 
 
+def version_tags(repository: Path) -> list[str]:
+    """Return the tags of releases since `OLDEST`, oldest version first."""
+    listed = subprocess.run(
+        ["git", "-C", str(repository), "tag", "--list"], check=True, capture_output=True, text=True
+    ).stdout.split()
+    found = {tag: tag_version(tag) for tag in listed if tag not in ASIDE}
+    versions = {tag: version for tag, version in found.items() if version is not None and version >= OLDEST}
+    return sorted(versions, key=versions.__getitem__)
+
+
 @pytest.fixture(scope="module")
 def clone() -> Clone:
     """Return the clone with the facts of every tag since `OLDEST` and of main."""
     repository = _repository()
-    tags = [
-        tag for tag, version in version_tags(repository).items() if version >= OLDEST and tag not in ASIDE
-    ]
+    tags = version_tags(repository)
     facts, findings = {}, {}
     for revision in (*tags, MAIN):
         with open_release(f"git:{repository}@{revision}") as release:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from aiter_conformance import modelfile
+from aiter_conformance import cli, modelfile, runner
 from aiter_conformance.axes import Cell, load_axes
 from aiter_conformance.errors import UsageError
 from aiter_conformance.evidence import ReleaseId
@@ -86,6 +87,37 @@ class TestObserveTuned:
         with open_release(str(write_tree(tmp_path / "broken", broken))) as release:
             causes = observe_tuned(release, BOARD, tmp_path / "kept")
         assert [cause.code.value for cause in causes] == ["tuned-kernel-not-made"]
+
+    def test_command(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """``trace run --tuned``: how many rows, what is wrong, and the exit code that it deserves."""
+        table = "aiter/configs/tuned_fmoe.csv"
+        files = plant(sound_release(), table, "256,64,1024,256,8,2", "256,128,1024,256,8,2")
+        write_tree(tmp_path / "sound", files)
+        broken = {**files, table: files[table].replace(b"gemm2_256x32", b"gemm2_256x16")}
+        write_tree(tmp_path / "broken", broken)
+
+        # Real releases need packages that this one does not.
+        monkeypatch.setattr(runner, "runnable", lambda levels: (tuple(levels), ()))
+
+        def run(name: str, board: str, *more: str) -> tuple[object, str, str]:
+            arguments = [str(tmp_path / name), "--board", board, "--tuned", "--root", str(tmp_path), *more]
+            monkeypatch.setattr("sys.argv", ["aiter-conformance", "trace", "run", *arguments])
+            with pytest.raises(SystemExit) as ended:
+                cli.main()
+            return (ended.value.code, *capsys.readouterr())
+
+        code, out, _ = run("sound", str(BOARD))
+        assert (code, ": 1 tuned rows traced" in out) == (0, True)
+        code, out, _ = run("broken", str(BOARD), "--json")
+        shown = json.loads(out)
+        assert (code, shown["rows"]) == (1, 1)
+        assert [cause["code"] for cause in shown["causes"]] == ["tuned-kernel-not-made"]
+        code, _, error = run("sound", "gfx942:80")
+        assert (code, "NOT RUN" in error and "no tuned row for gfx942:80" in error) == (3, True)
+        code, _, error = run("sound", str(BOARD), "--model", "deepseek-v3")
+        assert (code, "--tuned must not be given with --model" in error) == (2, True)
 
 
 class TestCatalogue:
