@@ -218,7 +218,20 @@ def check_single_router_weight(topk_weights: Tensor) -> None:
 def aiter_routing(
     topk_weights: Tensor, topk_ids: Tensor, expert_mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Return float32 weights and int32 ids that are experts: an id below 0 becomes one that adds nothing."""
+    """Return float32 weights and int32 ids that are experts: an id below 0 becomes one that adds nothing.
+
+    Neither argument is changed, and nothing waits for the device (SPEC 4, step 3).
+
+    Args:
+        topk_weights: Router weights [M, topk].
+        topk_ids: Ids of experts [M, topk], below 0 in padding rows.
+        expert_mask: Mask [E_global + shared + 1] of the experts that are held here, or None without expert
+            parallelism. With it an id below 0 becomes its last index, the sentinel; without it expert 0,
+            whose weight becomes 0.
+
+    Raises:
+        ValueError: Weights and ids differ in shape.
+    """
     if topk_weights.shape != topk_ids.shape:
         msg = (
             f"topk_weights and topk_ids must have the same shape "
@@ -238,7 +251,18 @@ def pads(
     moe_config: FusedMoEConfig,
     quant_config: FusedMoEQuantConfig,
 ) -> tuple[int, int]:
-    """Return the paddings of hidden and intermediate size as AITER wants them."""
+    """Return the pads (hidden, intermediate) as AITER wants them: dead elements at the end, see SPEC 5.
+
+    Args:
+        hidden_states: The call's input [M, K], or [M, K / 2] where MXFP4 is packed two to a byte.
+        activation: The activation.
+        moe_config: Gives sizes with and without padding, the tensor parallel size, and an intermediate pad
+            that goes before the one derived from the sizes.
+        quant_config: Says whether weights and activations are both MXFP4.
+
+    Raises:
+        ValueError: An unpadded size is not set, a pad is negative, or the tensor parallel size is below 1.
+    """
     hidden_unpadded = moe_config.hidden_dim_unpadded
     intermediate_unpadded = moe_config.intermediate_size_per_partition_unpadded
     if hidden_unpadded is None or intermediate_unpadded is None:
