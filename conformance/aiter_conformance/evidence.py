@@ -50,7 +50,7 @@ _MEANINGS = {
     Level.DECLARED: "the leaf accepts the cell, or refuses it with a reason",
     Level.CONTRACT: "the call that the leaf makes is the one that the contract asks for",
     Level.REFERENCE: "the numbers are right against the oracle, with kernels modelled",
-    Level.INVENTORY: "the release can take the call and ships readable machine code of the arch for all of it",
+    Level.INVENTORY: "the release can take the call and ships machine code for it, readable and of the arch",
     Level.TRACE: "the release's own dispatch code, run for real, picks a kernel that exists",
     Level.COMPILE: "the picked kernel compiles for the arch",
     Level.ISA: "the picked kernel's machine code, executed by an emulator, gives the right numbers",
