@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from aiter_conformance.errors import UsageError
 from aiter_conformance.hardware import schedule
 from aiter_conformance.hardware.attempts import decide
 from aiter_conformance.hardware.items import Item
@@ -78,9 +79,12 @@ def opened(
         worker: Number of the worker, from 0, which is the number of its GPU.
 
     Raises:
-        UsageError: The folder has a journal of another kind of run.
+        UsageError: There are fewer GPUs, or the folder has a journal of another kind of run.
         InfrastructureError: A file cannot be read or written.
     """
+    if worker >= machine.gpus:
+        msg = f"-n must be at most the number of GPUs, {machine.gpus} (this is worker {worker + 1})"
+        raise UsageError(msg)
     own, said = folder / f"gw{worker}", list[str]()
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:

@@ -11,9 +11,19 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from aiter_conformance.axes import load_axes
 from aiter_conformance.cli import cli
+from aiter_conformance.errors import UsageError
 from aiter_conformance.evidence import load
+from aiter_conformance.hardware.items import Tier
+from aiter_conformance.hardware.items import plan as plan_items
+from aiter_conformance.hardware.machine import Machine
+from aiter_conformance.hardware.part import opened
+from aiter_conformance.hardware.run import Request, open_aiter
+from aiter_conformance.outcome import Kind, Reason
 from aiter_conformance.simulated_rocm.plan import Fault, Plan
+from aiter_conformance.subjects import load_subject
+from aiter_conformance.trace.board import Board
 
 CHECKOUT = Path(__file__).parents[3]
 CELLS = ("gfx942/bf16/silu/out", "gfx942/bf16/gelu/out")
@@ -106,6 +116,43 @@ class TestTwoGpus:
         (whole,) = load(tmp_path)
         assert sorted(map(str, whole.evidence.outcomes)) == sorted(CELLS)
         assert "build/gpu/pytest-run/*/reports" in suite.output
+
+
+class TestOpened:
+    """`opened`."""
+
+    def test_more_workers_than_gpus(self, tmp_path: Path) -> None:
+        """A third worker beside two GPUs has none of its own, and writes nothing."""
+        machine = Machine(Board("gfx942", 304), 2, "simulated", 0, 0, {}, simulated=True)
+        subject = load_subject("impl")
+        with (
+            open_aiter(machine) as release,
+            pytest.raises(UsageError, match=r"at most the number of GPUs, 2 \(this is worker 3\)"),
+            opened(Request(()), machine, subject, release, tmp_path, 2),
+        ):
+            pass
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_gpu_without_workers_is_not_run(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Where the package kills who imports it, no input has a result, and later cells start nothing."""
+        plan = Plan(state=str(tmp_path / "state"), faults=(Fault("import-dies"),))
+        for name, value in plan.variables().items():
+            monkeypatch.setenv(name, value)
+        machine = Machine(Board("gfx942", 304), 1, "simulated", 0, 0, {}, simulated=True)
+        cells = tuple(load_axes().parse_cell(text) for text in CELLS)
+        request = Request(cells, Tier.SMOKE)
+        first, second = (group[:1] for group in plan_items(cells, Tier.SMOKE))
+        with (
+            open_aiter(machine) as release,
+            opened(request, machine, load_subject("impl"), release, tmp_path / "run", 0) as part,
+        ):
+            found = part.outcome(first[0], first)
+            log = tmp_path / "run" / "gw0" / "logs" / "gpu-0.log"
+            size = log.stat().st_size
+            assert part.outcome(second[0], second) == found
+            assert log.stat().st_size == size
+        assert (found.kind, found.reason) == (Kind.NOT_RUN, Reason.INFRASTRUCTURE)
+        assert "workers do not start on it" in str(found.message)
 
 
 class TestNoGpu:

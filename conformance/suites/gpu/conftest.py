@@ -98,9 +98,6 @@ def part(request: pytest.FixtureRequest, subject: Subject, worker_id: str) -> It
     config = request.config
     machine = config.stash[MACHINE]
     number = 0 if worker_id == "master" else int(worker_id.removeprefix("gw"))
-    if number >= machine.gpus:
-        msg = f"-n must be at most the number of GPUs, {machine.gpus} (this is worker {number + 1})"
-        raise pytest.UsageError(msg)
     with (
         open_aiter(machine) as release,
         opened(_request(config, machine), machine, subject, release, _folder(config), number) as own,
