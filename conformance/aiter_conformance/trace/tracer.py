@@ -22,7 +22,7 @@ from aiter_conformance.trace.process import Worker, WorkerDied
 
 _HEADERS: Final = "csrc/include/"
 _PIN_FILES: Final = ("setup.py", "requirements.txt", "pyproject.toml", "dist-info/METADATA")
-_PIN: Final = re.compile(r"\bflydsl\s*(?:\(?==\s*)([0-9][0-9a-zA-Z.+]*)")
+_PIN: Final = re.compile(r"\bflydsl\s*(?:\(?[=>]=\s*)([0-9][0-9a-zA-Z.+]*)")
 _ROUND_MODE: Final = re.compile(
     r"\b(?:int|MxScaleRoundMode)\s+kDefaultMxScaleRoundMode\s*=\s*(?:static_cast<int>\()?"
     r"(?:MxScaleRoundMode::)?(\w+)"
@@ -195,7 +195,7 @@ class Tracer:
         return [text for text in texts if "enum class" in text or "kDefaultMxScaleRoundMode" in text]
 
     def _pinned_flydsl(self) -> str | None:
-        """Return the version of FlyDSL that the release asks for; None where it asks for none."""
+        """Return the version of FlyDSL that the release asks for, the lowest of a range; None without one."""
         for path in _PIN_FILES:
             if path in self.release.files.paths:
                 pin = _PIN.search(self.release.files.read(path).decode("utf-8", "replace"))

@@ -155,6 +155,24 @@ class TestTracer:
         assert trace.raised is not None
         assert (trace.raised.type, trace.raised.place) == ("KeyError", f"{MOE}:{line}")
 
+    @pytest.mark.parametrize(
+        ("asked", "status"),
+        [
+            ("flydsl==0.1.0", Status.LAUNCHED),
+            ("flydsl>=0.1.4.post1.dev,<0.1.5", Status.LAUNCHED),
+            ("einops", Status.RAISED),
+        ],
+    )
+    def test_flydsl_is_there_where_the_release_asks_for_it(
+        self, tmp_path: Path, cache: Path, asked: str, status: Status
+    ) -> None:
+        """A pin of one version and a range are both served; who asks for none cannot import it."""
+        old, new = "token = bucket(M)\n", "token = bucket(M) if __import__('flydsl') else None\n"
+        files = {**plant(sound_release(), MOE, old, new), "requirements.txt": f"{asked}\n".encode()}
+        with opened(tmp_path, files) as release:
+            (trace,) = run_calls(release, BOARD, (BF16,), cache=cache).traces
+        assert trace.status == status
+
     def test_a_result_of_another_shape_is_no_refusal(self, tmp_path: Path, cache: Path) -> None:
         """What the subject raises about the release's result, after the launches, counts as an exception."""
         files = plant(
