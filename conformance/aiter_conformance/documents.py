@@ -55,15 +55,20 @@ def _validator(schema: str) -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(definition)
 
 
-def render(document: dict[str, Any]) -> str:
+def render(document: dict[str, Any], *, compact: bool = False) -> str:
     """Return a document as text: one line for each key and for each item of a list of objects.
 
     A change of one cell is then one line in a diff. The text ends in a newline.
+
+    Args:
+        document: The document.
+        compact: Leave out the spaces within an item's line, where a file's budget asks for that.
     """
+    separators = (",", ":") if compact else (", ", ": ")
     lines = []
     for key, value in document.items():
         if isinstance(value, list) and value and isinstance(value[0], dict):
-            items = ",\n".join("    " + json.dumps(item, ensure_ascii=False) for item in value)
+            items = ",\n".join("    " + json.dumps(item, ensure_ascii=False, separators=separators) for item in value)
             rendered = f"[\n{items}\n  ]"
         else:
             rendered = json.dumps(value, ensure_ascii=False)

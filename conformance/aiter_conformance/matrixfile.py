@@ -46,7 +46,8 @@ def to_json(matrix: Matrix) -> str:
             "findings": [asdict(finding) for finding in matrix.findings],
             "differences": matrix.differences,
             "evidence": [asdict(source) for source in matrix.sources],
-        }
+        },
+        compact=True,
     )
 
 

@@ -37,6 +37,13 @@ class TestRender:
         assert text.splitlines()[3:6] == ['  "c": [', '    {"d": 2},', '    {"d": "é"}']
         assert text.endswith("}\n")
 
+    def test_compact_is_the_same_in_fewer_bytes(self) -> None:
+        """Items keep their lines and lose the spaces between their parts, and no space of a text."""
+        document = {"c": [{"d": [1, 2], "e": "a, b: c"}]}
+        text = render(document, compact=True)
+        assert json.loads(text) == document
+        assert text.splitlines()[2] == '    {"d":[1,2],"e":"a, b: c"}'
+
 
 class TestWriteText:
     """`write_text`."""
