@@ -68,7 +68,9 @@ def render(document: dict[str, Any], *, compact: bool = False) -> str:
     lines = []
     for key, value in document.items():
         if isinstance(value, list) and value and isinstance(value[0], dict):
-            items = ",\n".join("    " + json.dumps(item, ensure_ascii=False, separators=separators) for item in value)
+            items = ",\n".join(
+                "    " + json.dumps(item, ensure_ascii=False, separators=separators) for item in value
+            )
             rendered = f"[\n{items}\n  ]"
         else:
             rendered = json.dumps(value, ensure_ascii=False)
