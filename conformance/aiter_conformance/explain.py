@@ -175,21 +175,27 @@ def _commands(cell: Cell, release: ReleaseId, subject: str, steps: Iterable[Step
             Level.REFERENCE: f"aiter-conformance case list {cell}  # then: case run CASE{option}",
             Level.INVENTORY: f"aiter-conformance matrix build {given} --level inventory{option}",
             Level.TRACE: f"aiter-conformance trace run {given} --board {step.board}",
-            Level.COMPILE: f"aiter-conformance matrix build {given} --level compile{option}",
             Level.ISA: f"aiter-conformance matrix build {given} --level isa{option}",
             Level.HARDWARE: f"aiter-conformance gpu run --cell {cell}{option}  # on {step.board}",
-        }[step.level]
-        if command not in seen:
+        }.get(step.level)  # nothing observes level compile yet
+        if command is not None and command not in seen:
             seen.add(command)
             yield command
 
 
-def to_text(found: Explanation) -> str:
-    """Return the chain of evidence for people, ending in a newline."""
+def to_text(found: Explanation, *, reports: str = "reports", origin: str | None = None) -> str:
+    """Return the chain of evidence for people, ending in a newline.
+
+    Args:
+        found: The chain.
+        reports: Folder of its records, relative to the checkout.
+        origin: Where the matrix that shows the cell lies, to be named; None to leave that out.
+    """
     lines = [
         f"{found.cell} with AITER {found.release.version}, subject {found.subject}: {found.verdict.value}",
         f"  {found.verdict.meaning}",
         f"  Rule: {found.applied}.",
+        *([] if origin is None else [f"  From: {origin}."]),
     ]
     if found.passed_over:
         passed = "; ".join(f"{verdict.value} ({when})" for verdict, when in found.passed_over)
@@ -207,7 +213,7 @@ def to_text(found: Explanation) -> str:
             lines.append(f"  said: {step.outcome.message}")
         if step.seen:
             lines.append(f"  seen: {step.seen}")
-        lines.append(f"  by {step.by}; reports/{step.record}")
+        lines.append(f"  by {step.by}; {reports}/{step.record}")
     lines += ["", f"Never tried: {', '.join(level.value for level in found.never) or 'nothing'}.", ""]
     lines += ["To see it again:", *(f"  {command}" for command in found.commands)]
     return "\n".join(wrapped for line in lines for wrapped in _wrapped(line)) + "\n"

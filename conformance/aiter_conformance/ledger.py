@@ -143,7 +143,7 @@ class Entry:
         if seen.path is not None:
             about = self.about in (seen.message or "")
             return seen.reason == self.reason and about and _any(self.paths, seen.path)
-        if seen.cell is None or not _any(self.cells, seen.cell):
+        if seen.cell is None or not self.names(seen.cell):
             return False
         if self.levels and seen.level not in self.levels:
             return False
@@ -153,10 +153,19 @@ class Entry:
             return not seen.alone
         return seen.case is not None and _any(self.cases, seen.case)
 
+    def names(self, cell: str) -> bool:
+        """Say whether one of its patterns is of a cell."""
+        return _any(self.cells, cell)
+
     @property
     def unreported(self) -> bool:
         """Whether nobody has told upstream."""
         return self.upstream == UNREPORTED
+
+    @property
+    def reported(self) -> str:
+        """Where upstream was told, for people."""
+        return "not reported upstream" if self.unreported else self.upstream
 
     def covers(self, release: str) -> bool:
         """Say whether a release is in one of the entry's windows."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from typing import Final
 
@@ -87,7 +88,9 @@ class Catalogue:
             msg = f"the shape of {name} is not known: {self.unread[name]}"
             raise UsageError(msg)
         if name not in self.models:
-            msg = f"a model must be one of {', '.join(self.models)} (got {name!r})"
+            near = [known for known in self.models if name in known] or get_close_matches(name, self.models)
+            meant = f"; did you mean {', '.join(near)}?" if near and name else ""
+            msg = f"a model must be one of {', '.join(self.models)} (got {name!r}){meant}"
             raise UsageError(msg)
         return self.models[name]
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from aiter_conformance import evidence, factfile, matrix, matrixfile, modelfile
+from aiter_conformance import documents, evidence, factfile, matrix, matrixfile, modelfile
 from aiter_conformance.axes import load_axes
 from aiter_conformance.documents import write_text
 from aiter_conformance.errors import InfrastructureError, UsageError
 from aiter_conformance.publish import models as models_page
 from aiter_conformance.publish import page, releases, sweep
 from aiter_conformance.release.version import version_key
+
+# Where matrices lie below a root, as `find_matrix` names it: those of a local build go before.
+BUILT: Final = "build/matrices/published"
+PUBLISHED: Final = "matrices/published"
 
 
 @dataclass(frozen=True)
@@ -44,15 +49,24 @@ def checkout_place(root: Path) -> Place:
     """
     place = Place(root / "reports", root / "matrices" / "published", root / "build" / "trace")
     if not (root / "matrices" / "spec").is_dir():
-        msg = f"--root must be a checkout of this project (no matrices/spec in {root.resolve().name!r})"
+        msg = (
+            f"--root must be a checkout of this project (no matrices/spec in {root.resolve().name!r}); "
+            "`aiter-conformance matrix build RELEASE` needs none, and `matrix show` shows what it made"
+        )
         raise UsageError(msg)
     return place
 
 
 def write_matrix(place: Place, release: str, subject: str) -> matrix.Matrix:
-    """Derive the matrix of a release from the evidence of a place, and write it there."""
+    """Derive the matrix of a release from the evidence of a place, and write it there.
+
+    Raises:
+        InfrastructureError: The matrix does not obey its own schema, or cannot be written: nothing was.
+    """
     built = matrix.build(evidence.load(place.reports), release, subject)
-    for name, text in _files(built, place).items():
+    files = _files(built, place)
+    documents.parse(files["matrix.json"], schema="matrix", source="the matrix")
+    for name, text in files.items():
         write_text(place.matrices / release / name, text)
     return built
 
@@ -67,24 +81,31 @@ def find_matrix(root: Path, version: str | None) -> tuple[matrix.Matrix, str]:
 
     Args:
         root: The checkout.
-        version: The release; None for the newest one.
+        version: The release, by its version or tag; None for the newest one.
 
     Raises:
         UsageError: There is no such matrix.
     """
     found: dict[str, tuple[Path, str]] = {}
-    for words in ("matrices/published", "build/matrices/published"):
+    for words in (PUBLISHED, BUILT):
         for file in (root / words).glob("*/matrix.json"):
             found[file.parent.name] = (file, words)
     if not found:
+        checkout_place(root)  # outside of one, that is what is wrong
         msg = "a matrix must be built or published first: run `aiter-conformance matrix build RELEASE`"
         raise UsageError(msg)
     chosen = version or max(found, key=version_key)
+    chosen = chosen.removeprefix("v")  # as the tag has it
     if chosen not in found:
         msg = f"VERSION must be one of {', '.join(sorted(found, key=version_key))} (got {version!r})"
         raise UsageError(msg)
     file, words = found[chosen]
     return matrixfile.from_json(file.read_text(encoding="utf-8"), f"{words}/{chosen}/matrix.json"), words
+
+
+def is_published(root: Path, version: str) -> bool:
+    """Return whether a matrix of the release is published in the checkout."""
+    return (root / PUBLISHED / version / "matrix.json").is_file()
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -11,9 +12,10 @@ from typing import NamedTuple
 
 import pytest
 
-from aiter_conformance import cli, matrix, store
+from aiter_conformance import cli, matrix, modelfile, store
 from aiter_conformance.axes import spec_dir
 from aiter_conformance.cli import doctor
+from aiter_conformance.evidence import ReleaseId
 from aiter_conformance.release.samples import sample_files, write_tree, write_wheel
 
 
@@ -164,6 +166,30 @@ class TestLedger:
         entries = json.loads(run("ledger", "list", "--json").out)
         assert {"block-fp8-split-k-single-tile", "tuned-lookup-by-enum"} <= {entry["id"] for entry in entries}
 
+    def test_show(self, run: Run) -> None:
+        """One entry in words, with its cells and where it is reported; the same as JSON."""
+        result = run("ledger", "show", "block-fp8-split-k-single-tile")
+        assert result.code == 0
+        assert result.out.startswith("block-fp8-split-k-single-tile: ")
+        assert "  reported: ROCm/aiter#3997" in result.out
+        entries = json.loads(run("ledger", "list", "--json").out)
+        by_id = {entry["id"]: entry for entry in entries}
+        assert (
+            json.loads(run("ledger", "show", "tuned-lookup-by-enum", "--json").out)
+            == (by_id["tuned-lookup-by-enum"])
+        )
+
+    def test_show_of_one_that_there_is_not(self, run: Run) -> None:
+        """Code 2, and what may have been meant."""
+        result = run("ledger", "show", "split-k")
+        assert (result.code, result.out) == (2, "")
+        assert "did you mean block-fp8-split-k-single-tile" in result.err
+
+    def test_who_was_not_told(self, run: Run) -> None:
+        """What upstream does not know is said in words."""
+        assert "not reported upstream" in run("ledger", "list").out
+        assert " unreported" not in run("ledger", "list").out
+
     def test_an_entry_that_explains_nothing_is_a_fault(self, run: Run, wheel: Path, checkout: Path) -> None:
         """With evidence of a sound release alone no entry matches: code 1, and each is named."""
         run(*PUBLISH, wheel, "--root", checkout)
@@ -175,9 +201,11 @@ class TestLedger:
         """A fault says what to do; entries about releases that nobody looked at are named, and no faults."""
         run(*PUBLISH, wheel, "--root", checkout)
         lines = run("ledger", "check", "--root", checkout).out.splitlines()
-        faulty = {line.split(":")[0].strip() for line in lines if ": unmatched: " in line}
-        advised = {line.split(":")[0].strip() for line in lines if line.endswith("mend what it matches.")}
-        assert faulty == advised != set()
+        heads = [number for number, line in enumerate(lines) if re.fullmatch(r"  [a-z0-9-]+:", line)]
+        faulty = {lines[number].strip(" :") for number in heads}
+        kinds = [(lines[n + 1].split(":")[0], lines[n + 2].endswith("mend what it matches.")) for n in heads]
+        assert len(faulty) == len(heads) > 0
+        assert set(kinds) == {("    unmatched", True)}
         (unseen,) = [line for line in lines if line.startswith("NOT LOOKED AT")]
         assert "tuned-keys-twice" in unseen
         assert "tuned-keys-twice" not in faulty
@@ -227,6 +255,36 @@ class TestMatrixBuildAndShow:
         result = run("matrix", "show", "0.1.99", "--root", tmp_path, "--verdict", "unsupported")
         assert result.code == 0
         assert {"unsupported", "conflict"} & set(result.out.split()) == {"unsupported"}
+
+    def test_show_is_short(self, run: Run, wheel: Path, tmp_path: Path) -> None:
+        """Verdict, first sentence and ledger; the rest is for explain, as the last line says."""
+        run(*BUILD, wheel, "--root", tmp_path)
+        result = run("matrix", "show", "v0.1.99", "--root", tmp_path, "--arch", "gfx950", "--scheme", "bf16")
+        lines = result.out.splitlines()
+        assert "(from build/matrices/published/0.1.99)" in lines[0]
+        assert re.split(r"  +", lines[2])[-3:] == ["verdict", "why", "ledger"]
+        assert lines[-1].endswith("aiter-conformance matrix explain CELL [VERSION]")
+
+    def test_show_cannot_require_of_nothing(self, run: Run, wheel: Path, tmp_path: Path) -> None:
+        """No cell is left that could be too weak: code 2, never a pass."""
+        run(*BUILD, wheel, "--root", tmp_path)
+        options = ("--root", tmp_path, "--verdict", "validated")
+        assert run("matrix", "show", *options).code == 0
+        result = run("matrix", "show", *options, "--require", "declared")
+        assert (result.code, result.out) == (2, "")
+        assert "--require declared must be asked of a cell" in result.err
+
+    @pytest.mark.parametrize("command", ["show", "explain", "query", "check", "publish"])
+    def test_without_a_checkout(self, run: Run, tmp_path: Path, command: str) -> None:
+        """Where nothing was built, every command says the same."""
+        more = {
+            "explain": ["gfx950/bf16/silu/out"],
+            "query": ["--model", "grok-2", "--board", "gfx950"],
+        }.get(command, [])
+        result = run("matrix", command, *more, "--root", tmp_path)
+        assert result.code == 2
+        assert result.err.startswith("error: --root must be a checkout of this project (no matrices/spec in ")
+        assert "`aiter-conformance matrix build RELEASE` needs none" in result.err
 
     @pytest.mark.parametrize(("required", "code"), [("declared", 0), ("modelled", 1)])
     def test_show_can_require_a_verdict(
@@ -303,6 +361,45 @@ class TestPublishAndCheck:
         result = run(*PUBLISH, wheel, "--root", tmp_path)
         assert result.code == 2
         assert "must be a checkout" in result.err
+
+
+class TestQuery:
+    """``matrix query``."""
+
+    @pytest.mark.parametrize(("good", "code"), [(("gpt-oss-120b",), 0), ((), 1)])
+    def test_it_names_model_and_board(
+        self, run: Run, checkout: Path, good: tuple[str, ...], code: int
+    ) -> None:
+        """Both are in what is printed, the board with its CUs; nothing that is good is code 1."""
+        line = modelfile.Line("gpt-oss-120b", "mxfp4-w4a16", "TP 1", "yes", "0/4", "ck", "-")
+        release = ReleaseId("0.1.99", "sha256:" + "0" * 64, "git")
+        made = modelfile.ModelFile(release, "gfx950:256", "2026-01-01", "0.1.0", good, (line,))
+        modelfile.write(made, checkout / "reports")
+        asked = ("matrix", "query", "--model", "gpt-oss-120b", "--board", "gfx950", "--root", checkout)
+        best = "0.1.99" if good else "none of 1 traced releases"
+        assert run(*asked, "--best")[:2] == (code, f"{best} runs gpt-oss-120b on gfx950:256\n")
+        assert run(*asked).out.splitlines()[0] == "gpt-oss-120b on gfx950:256:"
+
+    def test_nearest_names(self, run: Run, checkout: Path) -> None:
+        """A name that is half right: code 2, and those that it may be."""
+        result = run("matrix", "query", "--model", "gpt-oss", "--board", "gfx950", "--root", checkout)
+        assert result.code == 2
+        assert result.err.endswith("(got 'gpt-oss'); did you mean gpt-oss-20b, gpt-oss-120b?\n")
+
+
+class TestWriteMatrix:
+    """`store.write_matrix`."""
+
+    def test_what_breaks_the_schema_is_not_written(
+        self, run: Run, wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A matrix that nobody could read back: code 3, and neither it nor its page is there."""
+        real = store.matrixfile.to_json
+        monkeypatch.setattr(store.matrixfile, "to_json", lambda built: real(built).replace("conflict", "odd"))
+        result = run(*BUILD, wheel, "--root", tmp_path)
+        assert result.code == 3
+        assert "the matrix must obey the schema 'matrix'" in result.err
+        assert not (tmp_path / "build" / "matrices").exists()
 
 
 class TestFindMatrix:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -18,6 +19,7 @@ from aiter_conformance.ledgerfile import load_ledger, parse_ledger
 from aiter_conformance.matrix import build
 from aiter_conformance.outcome import Kind, Outcome, Reason
 from aiter_conformance.release.samples import sample_files, write_wheel
+from aiter_conformance.runner import COLLECTED
 from aiter_conformance.verdicts import Verdict
 
 ROOT = Path(__file__).parents[2]
@@ -162,7 +164,7 @@ class TestText:
         ):
             assert part in text
 
-    @pytest.mark.parametrize("level", Level)
+    @pytest.mark.parametrize("level", [level for level in Level if level is not Level.COMPILE])
     def test_every_level_can_be_seen_again(self, level: Level) -> None:
         """Whichever level looked, there is a command of this harness that looks again."""
         seen = {(Level.DECLARED, "gfx942"): PASS, (Level.INVENTORY, "gfx942"): PASS, (level, "gfx942"): PASS}
@@ -171,6 +173,18 @@ class TestText:
         for command in found.commands:
             noun, verb = command.split()[1:3]
             assert verb in cli.cli.commands[noun].commands  # type: ignore[attr-defined]
+
+    def test_no_command_observes_a_level_that_does_not_run(self) -> None:
+        """Level compile cannot be asked for yet, so that nothing offers it."""
+        seen = {
+            (Level.DECLARED, "gfx942"): PASS,
+            (Level.COMPILE, "gfx942"): PASS,
+            (Level.ISA, "gfx942"): PASS,
+        }
+        commands = explain(CELL, records(seen), "0.1.19", "impl@0.1.0", ()).commands
+        asked = [command.split("--level ")[1].split()[0] for command in commands if "--level " in command]
+        assert asked == ["declared", "isa"]
+        assert {*asked} <= {level.value for level in COLLECTED}
 
 
 class TestCommand:
@@ -200,9 +214,23 @@ class TestCommand:
         code, out, _ = run("explain", cell)
         assert (code, out.splitlines()[0]) == (0, f"{cell} with AITER 0.1.99, subject impl@0.1.0: conflict")
         data = json.loads(run("explain", cell, "0.1.99", "--json")[1])
+        assert [line.strip() for line in out.splitlines() if "From: " in line] == [
+            "From: build/matrices/published/0.1.99."
+        ]
+        paths = [line.rpartition("; ")[2] for line in out.splitlines() if line.startswith("  by ")]
+        assert len(paths) == 2
+        assert all(path.startswith("build/reports/") and Path(path).is_file() for path in paths)
         loaded, _ = store.find_matrix(Path(), None)
         assert data["verdict"] == loaded.cells[load_axes().parse_cell(cell)].verdict.value
         assert [step["level"] for step in data["levels"]] == ["declared", "inventory"]
+
+    def test_a_build_goes_before_what_is_published(self, run: Callable[..., tuple[int, str, str]]) -> None:
+        """That another matrix is published is said, by explain and by show."""
+        published = Path("matrices/published/0.1.99")
+        shutil.copytree(f"build/{published}", published)
+        said = "build/matrices/published/0.1.99, built here; it goes before matrices/published/0.1.99"
+        assert said in " ".join(run("explain", "gfx950/bf16/situ/out")[1].split())
+        assert said in run("show", "--verdict", "unsupported")[1]
 
     @pytest.mark.parametrize("arguments", [("gfx950/bf16/situ",), ("gfx950/bf16/situ/out", "0.9")])
     def test_wrong_usage(self, run: Callable[..., tuple[int, str, str]], arguments: tuple[str, ...]) -> None:

@@ -20,6 +20,7 @@ from aiter_conformance.cli.gpu import gpu_group
 from aiter_conformance.cli.isa import isa_group
 from aiter_conformance.cli.ledger import ledger_group
 from aiter_conformance.cli.matrix import matrix_group
+from aiter_conformance.cli.matrix_look import explain_command, query, show
 from aiter_conformance.cli.release import release_group
 from aiter_conformance.cli.trace import trace_group
 from aiter_conformance.errors import HarnessError, InfrastructureError
@@ -43,6 +44,8 @@ cli.add_command(gate_group)
 cli.add_command(gpu_group)
 cli.add_command(isa_group)
 cli.add_command(ledger_group)
+for command in (show, explain_command, query):
+    matrix_group.add_command(command)
 cli.add_command(matrix_group)
 cli.add_command(release_group)
 cli.add_command(trace_group)

@@ -1,9 +1,10 @@
-"""``ledger list|check``: the known findings, and whether they are what is observed."""
+"""``ledger list|show|check``: the known findings, and whether they are what is observed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from difflib import get_close_matches
 from pathlib import Path
 
 import click
@@ -11,6 +12,7 @@ import click
 from aiter_conformance import evidence, store
 from aiter_conformance.cli.matrix import root_option
 from aiter_conformance.cli.output import json_option, print_json, print_table
+from aiter_conformance.errors import UsageError
 from aiter_conformance.ledger import Entry, Fault, Observation, judge, not_looked_at, without_line
 from aiter_conformance.ledgerfile import load_ledger
 from aiter_conformance.outcome import Kind
@@ -32,8 +34,44 @@ def list_command(as_json: bool) -> None:
     if as_json:
         print_json([asdict(entry) for entry in entries])
         return
-    body = [[e.id, e.title, _releases(e), (e.page or "") if e.unreported else e.upstream] for e in entries]
+    body = [[e.id, e.title, _releases(e), e.reported] for e in entries]
     print_table(["id", "finding", "releases", "reported"], body, wrap=[1, 2])
+    click.echo("\nOne in full: aiter-conformance ledger show ID")
+
+
+@ledger_group.command("show")
+@click.argument("id_", metavar="ID")
+@json_option
+def show_command(id_: str, as_json: bool) -> None:
+    """Show one known finding: what it explains, in which releases, and where it is reported."""
+    entries = {entry.id: entry for entry in load_ledger()}
+    if id_ not in entries:
+        near = [known for known in entries if id_ and id_ in known] or get_close_matches(id_, entries)
+        meant = f"; did you mean {', '.join(near)}?" if near else "; `ledger list` has them all"
+        msg = f"ID must be an entry of the ledger (got {id_!r}){meant}"
+        raise UsageError(msg)
+    entry = entries[id_]
+    if as_json:
+        print_json(asdict(entry))
+        return
+    click.echo(f"{entry.id}: {entry.title}")
+    for name, said in (
+        ("effect", entry.effect.value),
+        ("releases", _releases(entry)),
+        ("reason", entry.reason),
+        ("cells", ", ".join(entry.cells)),
+        ("levels", ", ".join(entry.levels) or ("all" if entry.cells else "")),
+        ("boards", ", ".join(entry.boards) or ("all" if entry.cells else "")),
+        ("cases", ", ".join(entry.cases)),
+        ("paths", ", ".join(entry.paths)),
+        ("message holds", entry.about),
+        ("bound", "" if entry.bound is None else str(entry.bound)),
+        ("gone from", entry.until or ""),
+        ("reported", entry.reported),
+        ("page", entry.page or ""),
+    ):
+        if said:
+            click.echo(f"  {name}: {said}")
 
 
 def _releases(entry: Entry) -> str:
@@ -67,15 +105,17 @@ def check_command(root: Path, as_json: bool) -> int:
 
 
 def _fault_lines(faults: list[Fault]) -> Iterator[str]:
-    groups: dict[tuple[str, str], list[Fault]] = {}
+    entries: dict[str, dict[str, list[Fault]]] = {}
     for fault in faults:
-        groups.setdefault((fault.entry, fault.kind.value), []).append(fault)
-    for (entry, kind), group in groups.items():
-        for fault in group[:_SHOWN]:
-            yield f"{entry}: {kind}: {fault.message}"
-        if len(group) > _SHOWN:
-            yield f"{entry}: {kind}: {len(group) - _SHOWN} more"
-        yield f"{entry}: {group[0].kind.advice}"
+        entries.setdefault(fault.entry, {}).setdefault(fault.kind.value, []).append(fault)
+    for entry, kinds in entries.items():
+        yield f"{entry}:"
+        for kind, group in kinds.items():
+            for fault in group[:_SHOWN]:
+                yield f"  {kind}: {fault.message}"
+            if len(group) > _SHOWN:
+                yield f"  {kind}: {len(group) - _SHOWN} more"
+            yield f"  {group[0].kind.advice}"
 
 
 def _observations(reports: Path) -> Iterator[Observation]:

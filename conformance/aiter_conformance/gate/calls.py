@@ -276,5 +276,5 @@ def covered(now: Item, version: str, ledger: Iterable[Entry]) -> str | None:
         )
         for finding in now.findings
     ]
-    names = [f"ledger: {entry.id} ({entry.upstream})" for entry in found if entry is not None]
+    names = [f"ledger: {entry.id} ({entry.reported})" for entry in found if entry is not None]
     return ", ".join(dict.fromkeys(names)) if found and len(names) == len(found) else None

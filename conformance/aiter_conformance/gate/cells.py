@@ -96,7 +96,7 @@ def _covered(
     if found is ChangeClass.LOST:
         gone = Observation(now.release.version, cell=str(cell), kind=Kind.FAIL, reason=found.value)
         entry = explains(ledger, gone)
-        return None if entry is None else f"ledger: {entry.id} ({entry.upstream})"
+        return None if entry is None else f"ledger: {entry.id} ({entry.reported})"
     if found.direction >= 0 or state.verdict is not Verdict.KNOWN_BAD:
         return None
     used = [Loaded(record, "", "") for record in records if record.subject in (None, now.subject)]
@@ -105,7 +105,7 @@ def _covered(
         if cell in record.outcomes:
             seen.setdefault(record.level, []).append(record.outcomes[cell])
     entry = with_known(Observations(seen), ledger, now.release.version, cell, used).known
-    return None if entry is None else f"ledger: {entry.id} ({entry.upstream})"
+    return None if entry is None else f"ledger: {entry.id} ({entry.reported})"
 
 
 def blind_boards(records: Iterable[Evidence]) -> set[str]:

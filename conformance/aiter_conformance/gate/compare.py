@@ -202,7 +202,7 @@ def _covered(
     if found in (ChangeClass.LOST, ChangeClass.API_CHANGED):
         entry = explains(ledger, _dropped(found, before, now, version))
         if entry is not None:
-            return f"ledger: {entry.id} ({entry.upstream})"
+            return f"ledger: {entry.id} ({entry.reported})"
     if now is None:
         return None
     if now.kind in calls.CALLS:
@@ -216,7 +216,7 @@ def _covered(
         )
         for f in now.findings
     ]
-    names = [f"ledger: {entry.id} ({entry.upstream})" for entry in entries if entry is not None]
+    names = [f"ledger: {entry.id} ({entry.reported})" for entry in entries if entry is not None]
     return ", ".join(dict.fromkeys(names)) if entries and len(names) == len(entries) else None
 
 
