@@ -61,7 +61,7 @@ class Part:
         schedule.run([items], work)
         self._ready.write()
         if any(decide(work.journal.of(str(item))) is None for item in items):
-            self._lost = self._said[-1] if self._said else "no worker started"
+            self._lost = "; ".join(self._said[-2:])  # how a worker ended, and that its GPU is given up
 
 
 @contextmanager

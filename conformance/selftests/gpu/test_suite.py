@@ -152,6 +152,7 @@ class TestOpened:
             assert part.outcome(second[0], second) == found
             assert log.stat().st_size == size
         assert (found.kind, found.reason) == (Kind.NOT_RUN, Reason.INFRASTRUCTURE)
+        assert "a worker died of SIGABRT outside any input" in str(found.message)
         assert "workers do not start on it" in str(found.message)
 
 
