@@ -164,12 +164,6 @@ def pack_nibbles(codes: Codes) -> NDArray[np.uint8]:
     return np.asarray(codes[..., ::2] | codes[..., 1::2] << 4, np.uint8)
 
 
-def unpack_nibbles(packed: Codes) -> NDArray[np.uint8]:
-    """Undo `pack_nibbles`: the last axis doubles."""
-    packed = np.asarray(packed, np.uint8)
-    return np.stack([packed & 15, packed >> 4], axis=-1).reshape(*packed.shape[:-1], -1)
-
-
 def int4_to_nibbles(values: Codes) -> NDArray[np.uint8]:
     """Return the two's complement nibbles of integers.
 
@@ -181,9 +175,3 @@ def int4_to_nibbles(values: Codes) -> NDArray[np.uint8]:
         msg = f"int4 values must lie in -8 .. 7 (got {values.min()} .. {values.max()})"
         raise ValueError(msg)
     return np.asarray(values.astype(np.int8).view(np.uint8) & 15, np.uint8)
-
-
-def nibbles_to_int4(nibbles: Codes) -> NDArray[np.int8]:
-    """Undo `int4_to_nibbles`."""
-    nibbles = np.asarray(nibbles, np.uint8)
-    return ((nibbles ^ 8).astype(np.int16) - 8).astype(np.int8)

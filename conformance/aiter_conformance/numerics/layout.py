@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from aiter_conformance.numerics.formats import int4_to_nibbles, nibbles_to_int4, pack_nibbles, unpack_nibbles
+from aiter_conformance.numerics.formats import int4_to_nibbles, pack_nibbles
 
 Array = NDArray[Any]
 
@@ -47,14 +47,6 @@ def shuffle_16x16(weights: Array) -> Array:
     )
     tiles = weights.reshape(*lead, rows // TILE_ROWS, TILE_ROWS, columns // pack, pack)
     return np.ascontiguousarray(tiles.swapaxes(-3, -2)).reshape(weights.shape)
-
-
-def unshuffle_16x16(packed: Array) -> Array:
-    """Undo `shuffle_16x16`."""
-    *lead, rows, columns = packed.shape
-    pack = _PACK_BYTES // packed.itemsize
-    tiles = packed.reshape(*lead, rows // TILE_ROWS, columns // pack, TILE_ROWS, pack)
-    return np.ascontiguousarray(tiles.swapaxes(-3, -2)).reshape(packed.shape)
 
 
 def interleave_gate_up(rows: Array) -> Array:
@@ -142,14 +134,6 @@ def pack_int4(values: Array) -> Array:
     return (nibbles[:, 0] | nibbles[:, 1] << 4).reshape(*lead, columns // 2)
 
 
-def unpack_int4(packed: Array) -> Array:
-    """Undo `pack_int4`: int8 [E, N, K]."""
-    *lead, half = packed.shape
-    parts = packed.reshape(-1, 4)
-    nibbles = np.stack([parts & 15, parts >> 4], axis=1)
-    return unshuffle_16x16(nibbles_to_int4(nibbles).reshape(*lead, half * 2))
-
-
 def shuffle_int4_scales(scales: Array) -> Array:
     """Reorder scales [E, N, G] into [E, G / 2, N, 2]: two groups of one row side by side.
 
@@ -228,16 +212,6 @@ def pack_weights(codes: Array, layout: WeightLayout) -> Array:
     if layout.elements == "int4":
         return pack_int4(codes)
     return shuffle_16x16(pack_nibbles(codes) if layout.elements == "fp4" else codes)
-
-
-def unpack_weights(packed: Array, layout: WeightLayout) -> Array:
-    """Undo `pack_weights`."""
-    if layout.elements == "int4":
-        codes = unpack_int4(packed)
-    else:
-        codes = unshuffle_16x16(packed)
-        codes = unpack_nibbles(codes) if layout.elements == "fp4" else codes
-    return separate_gate_up(codes) if layout.gate_up_interleaved else codes
 
 
 def pack_scales(scales: Array, layout: WeightLayout, fill: int = 0) -> Array:

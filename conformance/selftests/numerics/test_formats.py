@@ -24,10 +24,8 @@ from aiter_conformance.numerics.formats import (
     e8m0_scale,
     encode_bf16,
     int4_to_nibbles,
-    nibbles_to_int4,
     pack_nibbles,
     round_bf16,
-    unpack_nibbles,
 )
 
 # gfloat has no ready description of AMD's fnuz flavour (NUMERICS 1).
@@ -227,15 +225,16 @@ class TestNibbles:
         assert pack_nibbles(np.array([[1, 2, 15, 0]])).tolist() == [[0x21, 0x0F]]
 
     @given(hnp.arrays(np.uint8, (3, 8), elements=st.integers(0, 15)))
-    def test_round_trip(self, codes: np.ndarray) -> None:
-        """Unpacking undoes packing."""
-        assert (unpack_nibbles(pack_nibbles(codes)) == codes).all()
+    def test_keeps_every_code(self, codes: np.ndarray) -> None:
+        """Low nibbles are the even elements, high nibbles the odd ones."""
+        packed = pack_nibbles(codes)
+        assert (packed % 16 == codes[:, ::2]).all()
+        assert (packed // 16 == codes[:, 1::2]).all()
 
     def test_int4(self) -> None:
-        """Every int4 value has its two's complement nibble, and comes back."""
+        """Every int4 value has its two's complement nibble."""
         values = np.arange(-8, 8)
         assert int4_to_nibbles(values).tolist() == [8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7]
-        assert nibbles_to_int4(int4_to_nibbles(values)).tolist() == values.tolist()
 
     def test_bad_input(self) -> None:
         """Odd rows, codes of more than four bits and integers out of range are refused."""
