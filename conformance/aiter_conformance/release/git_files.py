@@ -7,6 +7,7 @@ import re
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
@@ -41,19 +42,25 @@ def find_commit(repository: Path, revision: str) -> Commit:
         UsageError: There is no such repository or revision.
     """
     try:
+        tags = _git(repository, "tag", "--list").split()
+    except InfrastructureError as error:
+        msg = f"git:DIR@REVISION must have a git repository as DIR (got {str(repository)!r}: {error})"
+        raise UsageError(msg) from error
+    try:
         resolved = _git(
             repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"
         )
     except InfrastructureError as error:
+        near = ", ".join(get_close_matches(revision, tags, n=4)) or "none"
         msg = (
-            "git:DIR@REVISION must name a commit of the git repository DIR (got the revision "
-            f"{revision!r}: {error})"
+            f"git:DIR@REVISION must name a commit of the git repository DIR (got the revision {revision!r}; "
+            f"tags near it: {near}); `git fetch --tags` in DIR brings tags that are newer than the clone"
         )
         raise UsageError(msg) from error
     sha = resolved.strip()
     date = _git(repository, "log", "-1", "--format=%cd", "--date=format-local:%Y%m%d", sha).strip()
-    tags = _git(repository, "tag", "--points-at", sha).split()
-    return Commit(sha, date, tuple(sorted(tags)))
+    own = _git(repository, "tag", "--points-at", sha).split()
+    return Commit(sha, date, tuple(sorted(own)))
 
 
 def commit_version(commit: Commit) -> str:

@@ -117,6 +117,18 @@ class TestGit:
             open_release(f"git:{repository}@{revision}")
         assert str(repository) not in str(caught.value)
 
+    def test_a_tag_that_was_not_fetched(self, repository: Path) -> None:
+        """The tags near it are named, and how a clone gets newer ones."""
+        with pytest.raises(UsageError, match=r"v0\.1\.20\.post9.*tags near it: .*v0\.1\.20") as caught:
+            open_release(f"git:{repository}@v0.1.20.post9")
+        assert "`git fetch --tags`" in str(caught.value)
+
+    def test_a_repository_that_is_not_there(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The folder is named as it was given, so that a slip can be seen."""
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(UsageError, match=r"must have a git repository as DIR \(got 'nowhere': "):
+            open_release("git:nowhere@v1")
+
     @pytest.mark.parametrize("text", ["git:", "git:folder", "git:@v0.1.14", "git:folder@"])
     def test_an_incomplete_name(self, text: str) -> None:
         """Both the repository and the revision must be named."""
