@@ -46,8 +46,10 @@ def compare_cells(
         found = change_of_verdicts(was.verdict, state.verdict)
         if found is ChangeClass.SAME and STANDING_OF_VERDICT[state.verdict] is Standing.GOOD:
             found = change_of_levels(_levels(was), _levels(state))
+        bad = STANDING_OF_VERDICT[state.verdict] is Standing.BAD
+        if found is ChangeClass.SAME and bad and was.reason != state.reason:
+            found = ChangeClass.STILL_BAD
         if found is ChangeClass.SAME and kernels[0] != kernels[1]:
-            bad = STANDING_OF_VERDICT[state.verdict] is Standing.BAD
             found = ChangeClass.STILL_BAD if bad else ChangeClass.KERNEL_CHANGED
         items = [_item(cell, s, k) for s, k in zip((was, state), kernels, strict=True)]
         covered = _covered(found, cell, state, now, records[1], ledger)

@@ -12,7 +12,7 @@ from aiter_conformance.gate.classes import ChangeClass
 from aiter_conformance.gate.item import ItemKind
 from aiter_conformance.gate.page_causes import WIDTH, cause_lines, count
 from aiter_conformance.gate.page_rows import moved_rows, tuned_rows, wrong_rows
-from aiter_conformance.gate.report import Report
+from aiter_conformance.gate.report import DEFAULT_LEVELS, Report
 
 LINES: Final = 150
 # Causes of no table that are shown in full in each section.
@@ -110,7 +110,8 @@ def _head(report: Report) -> Iterator[str]:
     yield decision(report)
     where = ", ".join([report.board or "all boards", *([report.model] if report.model else [])])
     yield f"subject {report.subject}; levels {', '.join(report.levels)}; {where}"
-    yield "cells by these levels alone; --evidence reports takes along what is published of others"
+    if {*report.levels} <= {*DEFAULT_LEVELS}:
+        yield "cells by these levels alone; --evidence reports takes along what is published of others"
     yield from (f"NOT RUN {sentence}" for sentence in report.not_run)
     for kind in (ItemKind.CELL, ItemKind.CASE, ItemKind.MODEL):
         counted = report.counts.get(kind, {})

@@ -136,6 +136,17 @@ class TestTrace:
         assert "STILL BAD, otherwise (no regression, and not mended): 1 still-bad" in text
         assert "alone no regression" not in text
 
+    def test_a_cell_that_is_bad_otherwise(self, good_side: Side, sides: Gate) -> None:
+        """A cell that fails for another reason than before is neither the same nor a regression."""
+        old, new = (
+            traced(good_side, Outcome(Kind.FAIL, reason, "It fails."))
+            for reason in (Reason.WRONG_ACTIVATION, Reason.NO_KERNEL)
+        )
+        report = sides(old, new)
+        assert [(cause.id, cause.change.value) for cause in report.causes] == [(f"cell:{CELL}", "still-bad")]
+        assert report.exit_code == 0
+        assert sides(old, old).causes == ()
+
     def test_a_line_number_is_no_change(self, good_side: Side, sides: Gate) -> None:
         """What raises as before, some lines further down, is the same."""
         failed = Outcome(Kind.FAIL, Reason.DISPATCH_RAISES, "It raises.")

@@ -71,7 +71,9 @@ class TestPage:
         """What the gate did not look at cannot be read into a cell's verdict."""
         text = " ".join(page.render(report).split())
         assert "declared (by declared, inventory" in text
-        assert "--evidence reports takes along what is published of others" in text
+        along = "--evidence reports takes along what is published of others"
+        assert along in text
+        assert along not in page.render(replace(report, levels=("declared", "reference", "inventory")))
 
     def test_a_cause_with_both_sides_and_what_follows(self, report: Report) -> None:
         """A renamed parameter: before, now, the cells it breaks, one of them in full, and a command."""
