@@ -363,6 +363,24 @@ class TestPublishAndCheck:
         assert "must be a checkout" in result.err
 
 
+class TestTraceRun:
+    """``trace run``."""
+
+    def test_without_what_the_tracer_needs(
+        self, run: Run, wheel: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Code 3, what is missing, and which extra brings it."""
+        there = doctor.importlib.util.find_spec
+        monkeypatch.setattr(
+            "aiter_conformance.runner.importlib.util.find_spec",
+            lambda name: None if name in ("torch", "einops") else there("json"),
+        )
+        result = run("trace", "run", wheel)
+        assert (result.code, result.out) == (3, "")
+        assert "trace: NOT RUN, it needs torch, einops; in a checkout: " in result.err
+        assert "python -m pip install '.[cpu,trace]'" in result.err
+
+
 class TestQuery:
     """``matrix query``."""
 
