@@ -91,6 +91,28 @@ class TestDocuments:
                 assert (path.parent / target).exists(), f"{path.name}: {target}"
 
 
+class TestReadme:
+    """The first page that anyone reads."""
+
+    def test_links_lead_somewhere(self) -> None:
+        """Every file that it links is there, and the pages that say what broke are among them."""
+        targets = set(re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text(encoding="utf-8")))
+        assert [target for target in sorted(targets) if not (ROOT / target).exists()] == []
+        assert targets >= {
+            "matrices/published/releases.md",
+            "reports/gate/README.md",
+            "reports/isa/README.md",
+        }
+        assert any(target.endswith("/models.md") for target in targets)
+
+    def test_names_the_vllm_that_is_meant(self) -> None:
+        """The vLLM of the contract is the one whose wheel the sessions download."""
+        (version,) = re.findall(
+            r'^VLLM_VERSION = "(.+)"', (ROOT / "noxfile.py").read_text("utf-8"), re.MULTILINE
+        )
+        assert f"of vLLM {version}'s leaves" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
 class TestReleases:
     """What is said of AITER's releases."""
 
