@@ -236,7 +236,7 @@ def with_known(
 def _known_finding(entries: Sequence[Entry], release: str, finding: Finding) -> KnownFinding:
     seen = Observation(release, path=without_line(finding.path), reason=finding.code, message=finding.message)
     entry = explains(entries, seen)
-    known = None if entry is None else f"{entry.id} ({entry.upstream})"
+    known = None if entry is None else f"{entry.id} ({entry.reported})"
     return KnownFinding(finding.code, finding.path, finding.message, known)
 
 
@@ -269,7 +269,7 @@ def _state(seen: Observations, evidence: tuple[int, ...]) -> CellState:
     if verdict is Verdict.DECLARED and (unchecked := seen.unchecked()) is not None:
         message = f"{unchecked} {message}" if message else unchecked
     if seen.known is not None:
-        message = f"{message} Known: {seen.known.title} ({seen.known.upstream})."
+        message = f"{message} Known: {seen.known.title} ({seen.known.reported})."
     kernels: dict[str, int] = {}
     for outcome in seen.by_level.get(Level.INVENTORY, []):
         kernels |= outcome.details.get("kernels", {})
