@@ -10,7 +10,7 @@ from typing import Final
 from aiter_conformance.gate.causes import Cause
 from aiter_conformance.gate.classes import ChangeClass
 from aiter_conformance.gate.item import ItemKind
-from aiter_conformance.gate.page_causes import WIDTH, cause_lines, count
+from aiter_conformance.gate.page_causes import WIDTH, brief_lines, cause_lines, count
 from aiter_conformance.gate.page_rows import moved_rows, tuned_rows, wrong_rows
 from aiter_conformance.gate.report import DEFAULT_LEVELS, Report
 
@@ -41,13 +41,23 @@ def render(report: Report, *, full: bool = False) -> str:
     better = [cause for cause in report.causes if cause not in failing and cause.change.direction > 0]
     bad = [c for c in report.causes if c not in failing and c.change is ChangeClass.STILL_BAD]
     neutral = [cause for cause in report.causes if cause not in failing and cause.change in _NEUTRAL]
-    lines = [*_head(report), ""]
-    lines += _section("FAILS", failing, report, full, detail=True)
-    lines += _section("WORSE, and explained (does not fail)", known, report, full, detail=True)
-    lines += _section("STILL BAD, otherwise (no regression, and not mended)", bad, report, full)
-    lines += _section("BETTER", better, report, full)
-    lines += _section("OTHERWISE (alone no regression)", neutral, report, full)
-    lines += _foot(report)
+
+    def whole(brief: bool) -> list[str]:
+        still = "STILL BAD, otherwise (no regression, and not mended)"
+        return [
+            *_head(report),
+            "",
+            *_section("FAILS", failing, report, full, detail=True),
+            *_section("WORSE, and explained (does not fail)", known, report, full, detail=True),
+            *([f"{still}: {_counted(bad)}", ""] if brief and bad else _section(still, bad, report, full)),
+            *_section("BETTER", better, report, full, brief=brief),
+            *_section("OTHERWISE (alone no regression)", neutral, report, full, brief=brief),
+            *_foot(report),
+        ]
+
+    lines = whole(brief=False)
+    if not full and len(lines) > LINES:  # what fails keeps its detail; the rest is named
+        lines = whole(brief=True)
     if not full and len(lines) > LINES:
         cut = len(lines) - LINES + 1
         foot = len(_foot(report))
@@ -121,7 +131,13 @@ def _head(report: Report) -> Iterator[str]:
 
 
 def _section(
-    title: str, causes: Sequence[Cause], report: Report, full: bool, *, detail: bool = False
+    title: str,
+    causes: Sequence[Cause],
+    report: Report,
+    full: bool,
+    *,
+    detail: bool = False,
+    brief: bool = False,
 ) -> Iterator[str]:
     if not causes:
         return
@@ -129,7 +145,7 @@ def _section(
     plain = [cause for cause in causes if _rows_of(cause) is None]
     shown = plain if full else plain[:_SHOWN]
     for cause in shown:
-        yield from cause_lines(cause, report, full, detail)
+        yield from brief_lines(cause) if brief else cause_lines(cause, report, full, detail)
     if len(plain) > len(shown):
         yield f"  ... {len(plain) - len(shown)} more causes: --json has them"
     for rows in dict.fromkeys(_ROWS.values()):

@@ -41,14 +41,7 @@ def cause_lines(cause: Cause, report: Report, full: bool, detail: bool) -> Itera
         full: Leave nothing out.
         detail: Show an example of what follows, and the command that shows the cause alone.
     """
-    yield from textwrap.wrap(
-        f"{cause.id}{_members(cause)}",
-        WIDTH,
-        initial_indent=f"  {cause.change.value:<14} ",
-        subsequent_indent=" " * 17,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    yield from _title(cause)
     if full or cause.kind is not ItemKind.KERNEL:
         for change in cause.changes if full else cause.changes[:1]:
             yield from sides(change, full)
@@ -67,6 +60,26 @@ def cause_lines(cause: Cause, report: Report, full: bool, detail: bool) -> Itera
             yield from sides(cells[0], full)
     if detail and cause.covered is None:
         yield f"      reproduce: {report.reproduce(cause)}"
+
+
+def brief_lines(cause: Cause) -> Iterator[str]:
+    """Yield a cause by name, both sides where a line holds them, and some of what follows."""
+    yield from _title(cause)
+    if cause.kind is not ItemKind.KERNEL:
+        both = list(sides(cause.changes[0], full=False))
+        yield from both if len(both) == 1 else ()
+    yield from consequences(cause.consequences, most=4)
+
+
+def _title(cause: Cause) -> Iterator[str]:
+    yield from textwrap.wrap(
+        f"{cause.id}{_members(cause)}",
+        WIDTH,
+        initial_indent=f"  {cause.change.value:<14} ",
+        subsequent_indent=" " * 17,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _members(cause: Cause) -> str:
@@ -148,7 +161,7 @@ def wrapped(label: str, text: str, indent: str = "      ") -> Iterator[str]:
     )
 
 
-def consequences(changes: Sequence[Change], full: bool = False) -> Iterator[str]:
+def consequences(changes: Sequence[Change], full: bool = False, most: int = SHOWN) -> Iterator[str]:
     """Yield what follows from a cause: cells together where they say the same, the rest by kind."""
     if full:
         yield "      so that:"
@@ -165,7 +178,7 @@ def consequences(changes: Sequence[Change], full: bool = False) -> Iterator[str]
         else:
             names = list(dict.fromkeys(change.group for change in members))
         between = "; " if kind is ItemKind.CASE else ", "
-        yield from wrapped(f"-> {count(len(members), kind)} {found.value}", listed(names, between))
+        yield from wrapped(f"-> {count(len(members), kind)} {found.value}", listed(names, between, most))
 
 
 def compress_cells(cells: Iterable[str]) -> list[str]:
@@ -195,10 +208,10 @@ def count(number: int, kind: ItemKind) -> str:
     return f"{number} {one if number == 1 else several}"
 
 
-def listed(names: Sequence[str], between: str = ", ") -> str:
+def listed(names: Sequence[str], between: str = ", ", most: int = SHOWN) -> str:
     """Return the first few names, and how many more there are."""
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return between.join(names[:SHOWN]) + more
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return between.join(names[:most]) + more
 
 
 def _joined(values: Sequence[str]) -> str:

@@ -87,7 +87,7 @@ PAGES: dict[str, tuple[int, list[str]]] = {
             "tuned-lookup-never-matches on gfx942:304",
             "new parameter:fused_moe: shared_expert_id, shared_w1, shared_w1_scale, shared_w2, "
             "shared_w2_scale",
-            "32 cells fixed",
+            "34 cells fixed",  # CK has swiglu for all fp8 and bf16 schemes from here on
             "2 cells regressed: gfx950/{mxfp4-w4a16,mxfp4-w4a4}/situ/out",  # a tuned stage 2 cannot be made
             "==0.2.4 -> ==0.3.0",
         ],
