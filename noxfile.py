@@ -189,7 +189,7 @@ def is_installed(distribution: str) -> bool:
 
 @nox.session
 def faults(session: nox.Session) -> None:
-    """Check that the suites reach every branch of impl, then plant faults in it and print who catches them."""
+    """Check that the suites reach every branch of impl, then plant faults in it and print who sees them."""
     install(session, extras="cpu", groups=("test", "faults"))
     session.env["OPENBLAS_NUM_THREADS"] = "1"
     if not session.posargs:
