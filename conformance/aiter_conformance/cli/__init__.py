@@ -23,7 +23,8 @@ from aiter_conformance.cli.matrix import matrix_group
 from aiter_conformance.cli.matrix_look import explain_command, query, show
 from aiter_conformance.cli.release import release_group
 from aiter_conformance.cli.trace import trace_group
-from aiter_conformance.errors import HarnessError, InfrastructureError
+from aiter_conformance.commands import run_command
+from aiter_conformance.errors import InfrastructureError
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -54,13 +55,7 @@ cli.add_command(trace_group)
 def main() -> None:
     """Run the command and exit with its code; an error is one sentence on standard error."""
     try:
-        code = cli.main(standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        code = 2
-    except HarnessError as error:
-        click.echo(f"error: {error}", err=True)
-        code = error.exit_code
+        code = run_command(cli)
     except click.exceptions.Abort:
         click.echo("interrupted: nothing more was written", err=True)
         code = 130

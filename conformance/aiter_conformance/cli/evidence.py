@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from aiter_conformance import evidence, store, subjects
-from aiter_conformance.cli.matrix import level_option, root_option, subject_option
+from aiter_conformance.cli.matrix import level_option, levels_to_run, root_option, subject_option
 from aiter_conformance.cli.output import json_option, print_json, progress
 from aiter_conformance.errors import InfrastructureError
 from aiter_conformance.evidence import Level
@@ -16,7 +16,7 @@ from aiter_conformance.merge import Merged, merge
 from aiter_conformance.outcome import Kind
 from aiter_conformance.recheck import compare_all
 from aiter_conformance.release.artefact import open_release
-from aiter_conformance.runner import collect, runnable
+from aiter_conformance.runner import collect
 
 _LEVELS = [level.value for level in (Level.DECLARED, Level.CONTRACT, Level.REFERENCE)]
 
@@ -48,9 +48,7 @@ def collect_command(
     Exit code 1 if the subject does not meet the contract somewhere, 3 if nothing could be run.
     """
     place = store.checkout_place(root) if publish else store.build_place(root)
-    levels, missing = runnable(Level(level) for level in level_names)
-    for sentence in missing:
-        click.echo(sentence, err=True)
+    levels = levels_to_run(level_names)
     subject = subjects.load_subject(subject_name)
     with progress() as advance:
         records = collect(subject, levels=levels, progress=advance)
@@ -84,9 +82,7 @@ def check_command(
     Outcomes, reasons and kernels must be equal, measured numbers within a tenth; dates and hosts do not
     matter. Exit code 1 if something differs, 3 if no record is checked in for what was observed.
     """
-    possible, missing = runnable(Level(level) for level in levels)
-    for sentence in missing:
-        click.echo(sentence, err=True)
+    possible = levels_to_run(levels)
     recorded = [one.evidence for one in evidence.load(store.checkout_place(root).reports)]
     with open_release(release_text) as opened, progress() as advance:
         subject = subjects.load_subject(subject_name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -90,10 +91,16 @@ def publish(
     _report(published, as_json)
 
 
-def _observe(release_text: str, subject_name: str, place: store.Place, levels: tuple[str, ...]) -> Matrix:
-    possible, missing = runnable(Level(level) for level in levels)
+def levels_to_run(names: Iterable[str]) -> list[Level]:
+    """Return the levels that can be run here, and say on standard error which cannot."""
+    possible, missing = runnable(Level(name) for name in names)
     for sentence in missing:
         click.echo(sentence, err=True)
+    return possible
+
+
+def _observe(release_text: str, subject_name: str, place: store.Place, levels: tuple[str, ...]) -> Matrix:
+    possible = levels_to_run(levels)
     with open_release(release_text) as opened, progress() as advance:
         subject = subjects.load_subject(subject_name)
         records = collect(subject, opened, levels=possible, cache=place.traces, progress=advance)

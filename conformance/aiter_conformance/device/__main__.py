@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import click
 
 from aiter_conformance import documents, subjects
+from aiter_conformance.commands import run_command
 from aiter_conformance.device.checks import CALLS
-from aiter_conformance.errors import HarnessError, InfrastructureError
+from aiter_conformance.errors import InfrastructureError
 from aiter_conformance.evidence import DEVICE_FOLDER
 from aiter_conformance.outcome import Kind
 
@@ -79,15 +80,7 @@ def _tell(found: Observed, done: int, total: int) -> None:
 
 def main() -> None:
     """Run the command and exit with its code; an error is one sentence on standard error."""
-    try:
-        code = device.main(standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        code = 2
-    except HarnessError as error:
-        click.echo(f"error: {error}", err=True)
-        code = error.exit_code
-    sys.exit(code)
+    sys.exit(run_command(device))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ from typing import Any, Final
 
 import click
 
-from aiter_conformance.errors import HarnessError, UsageError
+from aiter_conformance.commands import run_command
+from aiter_conformance.errors import UsageError
 from aiter_conformance.faults.campaign import KILLED, Outcome, try_all
 from aiter_conformance.faults.collected import with_suites
 from aiter_conformance.faults.planted import load_faults, plant
@@ -169,15 +170,7 @@ def _short(test: str) -> str:
 
 def main() -> None:
     """Run the command and exit with its code."""
-    try:
-        code = faults.main(standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        code = 2
-    except HarnessError as error:
-        click.echo(f"error: {error}", err=True)
-        code = error.exit_code
-    sys.exit(code)
+    sys.exit(run_command(faults))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from aiter_conformance.release.tuned import TunedTables, read_tuned
 from aiter_conformance.trace.board import Board
 from aiter_conformance.trace.cached import cached_run
 from aiter_conformance.trace.call import Call, call_of_case
-from aiter_conformance.trace.findings import Cause, Finding, group
+from aiter_conformance.trace.findings import Cause, Finding, by_call, group
 from aiter_conformance.trace.record import Dispatch, Role, Status, Trace
 from aiter_conformance.trace.run import Progress
 from aiter_conformance.trace.run_checks import check_run
@@ -88,10 +88,7 @@ def observe(
         outcome = Outcome(Kind.NOT_RUN, Reason.INFRASTRUCTURE, str(error))
         return TraceLevel(board, dict.fromkeys(wanted, outcome), ())
     findings = check_run(run, tables)
-    wrong: dict[Call, list[Finding]] = {}
-    for finding in findings:
-        if finding.call is not None:
-            wrong.setdefault(finding.call, []).append(finding)
+    wrong = by_call(findings)
     traces = {trace.call: trace for trace in run.traces}
     outcomes = {
         cell: _outcome(cell, [(name, traces[call]) for name, call in each], wrong)

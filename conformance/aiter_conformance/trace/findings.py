@@ -130,6 +130,15 @@ def group(findings: Iterable[Finding]) -> tuple[Cause, ...]:
     return _causes(roots, nested)
 
 
+def by_call(findings: Iterable[Finding]) -> dict[Call, list[Finding]]:
+    """Return the findings that are about a call, by that call."""
+    found: dict[Call, list[Finding]] = {}
+    for finding in findings:
+        if finding.call is not None:
+            found.setdefault(finding.call, []).append(finding)
+    return found
+
+
 def _parent(finding: Finding, codes: dict[tuple[str, Call], dict[Code, Finding]]) -> Finding | None:
     if finding.call is None:
         return None

@@ -19,7 +19,7 @@ from aiter_conformance.release.tuned import TunedTables, read_tuned
 from aiter_conformance.trace.board import Board
 from aiter_conformance.trace.cached import cached_run
 from aiter_conformance.trace.call import Call
-from aiter_conformance.trace.findings import Cause, Finding, group
+from aiter_conformance.trace.findings import Cause, Finding, by_call, group
 from aiter_conformance.trace.record import Dispatch, Status, Trace
 from aiter_conformance.trace.run_checks import check_run
 
@@ -103,10 +103,7 @@ def report_models(
     calls = list(dict.fromkeys(call for *_, call in asked))
     run = cached_run(release, board, calls, folder, inventory=shipped)
     findings = check_run(run, tables)
-    wrong: dict[Call, list[Finding]] = {}
-    for finding in findings:
-        if finding.call is not None:
-            wrong.setdefault(finding.call, []).append(finding)
+    wrong = by_call(findings)
     traces = {trace.call: trace for trace in run.traces}
     rows = tuple(
         Row(name, scheme, where, traces[call], tuple(wrong.get(call, ())))
