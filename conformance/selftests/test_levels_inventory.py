@@ -79,6 +79,17 @@ class TestObserve:
         options = OPTIONS.replace(b'"silu", "gelu"', b'"gelu"')
         assert observe(tmp_path, {GENERATOR: options}).reason is Reason.NO_KERNEL
 
+    def test_kernels_for_some_calls_leave_the_cell_open(self, tmp_path: Path) -> None:
+        """CK-Tile serves MXFP4 activations with swiglu for some sizes: the cell neither passes nor fails."""
+        cell = Cell("gfx950", "mxfp4-w4a4", "swigluoai", "out")
+        enums = sample_files()["csrc/include/aiter_enum.h"].replace(b"Gelu,", b"Gelu, Swiglu,")
+        files = {"csrc/include/aiter_enum.h": enums}
+        assert observe(tmp_path, files, cell).reason is Reason.NO_KERNEL
+        files["csrc/ck_tile_gemm_moe_2stages/gen_instances.py"] = b"\n"
+        outcome = observe(tmp_path, files, cell)
+        assert (outcome.kind, outcome.reason) == (Kind.NOT_RUN, Reason.BUILT_ON_FIRST_USE)
+        assert "some calls of this cell are there (cktile-2stage-w4a4)" in str(outcome.message)
+
     def test_router_weight_on_input_has_its_own_kernels(self, tmp_path: Path) -> None:
         """The kernels for router weights on the output do not serve the input, nor does the generator."""
         cell = Cell("gfx950", "fp8-channel", "silu", "in")

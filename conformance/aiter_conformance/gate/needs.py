@@ -24,7 +24,7 @@ def needs(cell: Cell) -> tuple[str, ...]:
             }[need.kind]
         )
     for family in load_families():
-        if not family.serves(cell):
+        if not family.may_launch(cell):
             continue
         found += [f"file {path}" for path in family.needs]
         if family.generator is not None:

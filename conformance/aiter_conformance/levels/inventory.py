@@ -163,11 +163,15 @@ def _first_releases() -> dict[str, dict[str, str]]:
 def _observe_kernels(contents: Contents, manifests: dict[str, Manifest], cell: Cell) -> Outcome:
     kernels: dict[str, int] = {}
     broken: list[str] = []
+    sometimes: list[str] = []
     shipped = False
     for family in load_families():
-        if not family.serves(cell) or not contents.paths.issuperset(family.needs):
+        if not family.may_launch(cell) or not contents.paths.issuperset(family.needs):
             continue
         if family.through is not None and family.through not in contents.handing_on:
+            continue
+        if not family.serves(cell):
+            sometimes.append(family.name)
             continue
         if family.kind == "source":
             if _generator_takes(contents, family, cell):
@@ -195,6 +199,12 @@ def _observe_kernels(contents: Contents, manifests: dict[str, Manifest], cell: C
             f"The release lists kernels for this cell ({', '.join(broken)}), and all of them are broken."
         )
         return Outcome(Kind.FAIL, Reason.KERNEL_BROKEN, message)
+    if sometimes:
+        message = (
+            f"Only kernels that serve some calls of this cell are there ({', '.join(sometimes)}): which "
+            "calls, a trace says."
+        )
+        return Outcome(Kind.NOT_RUN, Reason.BUILT_ON_FIRST_USE, message)
     message = (
         f"No kernel family in this release is known to do {cell.activation} with {cell.scheme} "
         f"on {cell.arch} with the router weight in this place. A newer AITER may have one."
