@@ -63,12 +63,16 @@ def run_command(
             "right" if o.right else "WRONG",
             _number(o.error),
             _number(o.worst_row),
+            _number(o.worst_column),
             str(o.instructions),
             str(o.over_read),
         ]
         for o in observations
     ]
-    header = ["case", "shape", "result", "error", "worst row", "instructions", "bytes read past an end"]
+    header = [
+        *("case", "shape", "result", "error", "worst row", "worst column"),
+        *("instructions", "bytes read past an end"),
+    ]
     print_table(header, body, wrap=[1])
     for seen, case in zip(observations, chosen, strict=True):
         if seen.scaled_to is not None:
@@ -157,6 +161,7 @@ def describe_variant(kind: Variant) -> str:
         f"tile {kind.tile_m} x {kind.tile_n}",
         "router weight before the activation" if kind.weight_in else "",
         "persistent" if kind.persistent else "",
+        "" if kind.routing == "sorted" else "tokens not sorted by the host",
         "float16" if kind.half else "bfloat16",
     ]
     return ", ".join(part for part in parts if part)

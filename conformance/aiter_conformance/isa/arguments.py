@@ -30,30 +30,41 @@ class Operands:
         topk: Experts per token.
         x: Activations [T, K], or [topk * T, K] where they are quantised for each expert of a token.
         x_scales: float32 [T], for blockscale [K / 128, T], smoothing scales [E, K] of a kernel that quantises
-            itself; None without.
+            itself; for mxfp4 uint8, those of the sorted rows, shuffled; None without.
         w1: Shuffled gate and up [E, 2 I, K], or [E, I, K] without gate.
-        w1_scales: float32 [E, 2 I], for blockscale [E, 2 I / 128, K / 128]; None without.
+        w1_scales: float32 [E, 2 I], for blockscale [E, 2 I / 128, K / 128]; for mxfp4 uint8, shuffled; None
+            without.
         w2: Shuffled [E, K, I].
-        w2_scales: float32 [E, K], for blockscale [E, K / 128, I / 128]; None without.
+        w2_scales: float32 [E, K], for blockscale [E, K / 128, I / 128]; for mxfp4 uint8, shuffled; None
+            without.
         smooth: float32 [E, I]; None without.
-        sorted: Tokens by expert.
+        sorted: Tokens by expert, or as the router gave them for a kernel that does not have them sorted.
+
+    mxfp4 has two codes in a byte, so the last axis of its tensors is half as long.
     """
 
     tokens: int
     topk: int
     x: npt.NDArray[Any]
-    x_scales: npt.NDArray[np.float32] | None
+    x_scales: npt.NDArray[Any] | None
     w1: npt.NDArray[Any]
-    w1_scales: npt.NDArray[np.float32] | None
+    w1_scales: npt.NDArray[Any] | None
     w2: npt.NDArray[Any]
-    w2_scales: npt.NDArray[np.float32] | None
+    w2_scales: npt.NDArray[Any] | None
     smooth: npt.NDArray[np.float32] | None = None
     sorted: Sorted
 
+    @property
+    def intermediate(self) -> int:
+        """Elements I of the intermediate."""
+        _, hidden, packed = self.w2.shape
+        return int(packed * (hidden // self.w1.shape[2]))
+
     def integers(self) -> dict[str, int]:
         """The arguments that both families have."""
-        experts, hidden, intermediate = self.w2.shape
-        row = hidden * self.w1.dtype.itemsize
+        experts, hidden, _ = self.w2.shape
+        intermediate = self.intermediate
+        row = self.w1.shape[2] * self.w1.dtype.itemsize
         return {
             "dim": hidden,
             "hdim": intermediate,
@@ -113,20 +124,31 @@ def stage1(kind: Variant, given: Operands, ksplit: int = 0) -> Launch:
     return Launch(kind.family, buffers, integers, grid)
 
 
+def _output(kind: Variant, tokens: int, hidden: int) -> npt.NDArray[Any]:
+    """The output [T, K] as the kernel finds it: zeros, or large numbers where it clears its rows itself.
+
+    Such a kernel is given 8 further bytes, by which its work-groups agree on who clears; they are returned as
+    part of the output: [T K + 4] elements.
+    """
+    if kind.routing == "sorted":
+        return np.zeros((tokens, hidden), kind.sixteen)
+    return np.frombuffer(bytes([0x57]) * (2 * tokens * hidden + 8), kind.sixteen).copy()
+
+
 def one_stage(kind: Variant, given: Operands, groups: int) -> Launch:
-    """The launch of a one-stage kernel; its output is [T, K] in the kernel's 16-bit type.
+    """The launch of a one-stage kernel; its output is [T, K] in the kernel's 16-bit type, or see `_output`.
 
     Args:
         kind: The kernel.
         given: The tensors.
         groups: Work-groups of a persistent kernel, of no meaning to another one.
     """
-    hidden, i = given.w2.shape[1:]
-    size = given.w2.dtype.itemsize
-    slices = -(-i // kind.tile_n)
+    hidden, packed = given.w2.shape[1:]
+    down_row = packed * given.w2.dtype.itemsize
+    slices = -(-given.intermediate // kind.tile_n)
     groups = groups if kind.persistent else 0
     buffers = _buffers(
-        O=np.zeros((given.tokens, hidden), kind.sixteen),
+        O=_output(kind, given.tokens, hidden),
         X=given.x,
         G=given.w1,
         U=given.sorted.valid,
@@ -140,15 +162,17 @@ def one_stage(kind: Variant, given: Operands, groups: int) -> Launch:
         SEP=given.sorted.blocks,
     )
     integers = given.integers() | {
-        "Ds": i * size,
+        "Ds": down_row,
         "Os": 2 * hidden,
-        "eDs": i * size * hidden,
+        "eDs": down_row * hidden,
         "eDQs": 0 if given.w2_scales is None else given.w2_scales[0].nbytes,
         "total_tgs": groups // slices * slices,
         "ps_deno": slices,
     }
     persistent = integers["total_tgs"] > 0
     grid = (groups, 1, 1) if persistent else (slices, len(given.sorted.blocks), 1)
+    if kind.routing == "flat":
+        grid = (slices, given.topk, given.tokens)
     if kind.quantises == "smoothed":
         grid = (grid[1], grid[0], 1)
     return Launch(kind.family, buffers, integers, grid)

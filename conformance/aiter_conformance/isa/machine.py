@@ -45,7 +45,7 @@ class FaultKind(enum.IntEnum):
 _SENTENCES = {
     FaultKind.GLOBAL_BOUNDS: "global access must stay inside an allocation",
     FaultKind.GLOBAL_READ_ONLY: "global store must go to an output",
-    FaultKind.GLOBAL_ALIGNMENT: "global access must be aligned to a dword",
+    FaultKind.GLOBAL_ALIGNMENT: "a global store, atomic or load to LDS must be aligned to a dword",
     FaultKind.LDS_BOUNDS: "LDS access must stay inside the work-group's allocation",
     FaultKind.LDS_ALIGNMENT: "LDS access must be aligned to its size, at most a dword",
     FaultKind.SCALAR_BOUNDS: "scalar load must stay inside an allocation",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -13,6 +14,8 @@ from aiter_conformance.errors import UsageError
 F64 = npt.NDArray[np.float64]
 BLOCK = 128
 """Side of a quantisation block of the blockscale kernels."""
+MX = 32
+"""Elements of an mxfp4 row that share a scale."""
 
 
 def shuffle(weight: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -27,6 +30,18 @@ def shuffle(weight: npt.NDArray[Any]) -> npt.NDArray[Any]:
     part = 16 // weight.dtype.itemsize
     tiles = weight.reshape(experts, n // 16, 16, k // part, part).transpose(0, 1, 3, 2, 4)
     return np.ascontiguousarray(tiles).reshape(experts, n, k)
+
+
+def shuffle_scales(scales: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """The layout of e8m0 scales [rows, K / 32] for matrix instructions: bytes of 32 rows by 8 scales.
+
+    Rows are padded to 32 and scales to 8, with zeros. ``aiter/ops/shuffle.py`` of v0.1.20.post1 pads rows to
+    256, of which no kernel that runs here reads more.
+    """
+    rows, groups = scales.shape
+    padded = np.pad(scales, ((0, -rows % 32), (0, -groups % 8)))
+    tiles = padded.reshape(-1, 2, 16, padded.shape[1] // 8, 2, 4).transpose(0, 3, 5, 2, 4, 1)
+    return np.ascontiguousarray(tiles).reshape(padded.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +83,45 @@ def sort_tokens(
     )
 
 
+def unsorted(ids: npt.NDArray[np.integer[Any]], weights: npt.NDArray[np.float32]) -> Sorted:
+    """What AITER gives kernels that find their tokens themselves: the router's own ids and weights [T, topk].
+
+    The blocks and the number of rows are not read; AITER passes the ids there too (``aiter/fused_moe.py`` of
+    v0.1.20.post1, ``_moe_prepare_unsorted_input``).
+    """
+    plain = np.ascontiguousarray(ids, np.int32)
+    return Sorted(plain, weights, plain, plain)
+
+
 @dataclass(frozen=True, slots=True)
 class Quantised:
     """A quantised tensor.
 
     Attributes:
         codes: What the kernel reads.
-        scales: Scales as the kernel reads them; None without.
+        scales: Scales, float32 or the exponents of e8m0 as uint8; None without.
         values: What they stand for, float64 in the shape of the codes.
     """
 
     codes: npt.NDArray[Any]
-    scales: npt.NDArray[np.float32] | None
+    scales: npt.NDArray[Any] | None
     values: F64
+
+
+def mxfp4(x: F64) -> Quantised:
+    """Quantise to e2m1, two codes a byte (the first low), with an e8m0 scale for each 32 of the last axis.
+
+    The scale is the power of two at or above a sixth of the largest element, so that nothing saturates; codes
+    are rounded to nearest even. That is what the kernels do with their intermediate.
+    """
+    groups = x.reshape(*x.shape[:-1], -1, MX).astype(np.float32)
+    bits = (np.abs(groups).max(-1) * np.float32(1 / 6)).view(np.int32)
+    exponent = (bits + 0x7FFFFF) >> 23 & 0xFF
+    scale = np.ldexp(1.0, exponent - 127)[..., None]
+    codes = (groups / scale).astype(ml_dtypes.float4_e2m1fn)
+    values = (codes.astype(np.float64) * scale).reshape(x.shape)
+    nibbles = codes.view(np.uint8).reshape(x.shape)
+    return Quantised(nibbles[..., ::2] | nibbles[..., 1::2] << 4, exponent.astype(np.uint8), values)
 
 
 @dataclass(frozen=True, slots=True)

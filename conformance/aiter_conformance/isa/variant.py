@@ -14,9 +14,10 @@ from aiter_conformance.errors import UsageError
 from aiter_conformance.isa.arch import ARCHES
 from aiter_conformance.isa.launch import Family
 
-Scheme = Literal["fp8", "fp8-block", "int8", "none"]
+Scheme = Literal["fp8", "fp8-block", "int8", "mxfp4", "none"]
+Routing = Literal["sorted", "flat", "emsort"]
 _TILE = re.compile(r"_(?P<m>\d+)x(?P<n>\d+)(?=[_.])")
-_DEFAULT_MAX: dict[str, float | None] = {"none": None, "int8": 127.0}
+_DEFAULT_MAX: dict[str, float | None] = {"none": None, "int8": 127.0, "mxfp4": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +34,17 @@ class Variant:
         gelu: GELU instead of SiLU (an argument of stage 1, not a property of the object).
         gated: Whether w1 holds gate and up.
         weight_in: Whether the router weight multiplies gate and up, before the activation.
+        routing: Who sorts tokens by expert: the host (``sorted``); nobody, a work-group for each token and
+            expert (``flat``); or a persistent kernel itself (``emsort``).
         persistent: Whether work-groups loop over blocks.
         xcd_order: Whether a persistent kernel permutes work-groups over eight chiplets.
         per_slot: Whether activations are [topk, tokens, K], quantised for each expert that a token goes to.
-        quantises: How the kernel quantises 16-bit activations itself: ``blocks`` per (token, 128), or
-            ``smoothed`` per (token, 256) after it has multiplied them by a smoothing scale [E, K], its grid
-            being by blocks and slices; None where it is given codes.
+        quantises: How the kernel quantises 16-bit activations itself: ``blocks`` per (token, 128), mxfp4 per
+            (token, 32), or ``smoothed`` per (token, 256) after it has multiplied them by a smoothing scale
+            [E, K], its grid being by blocks and slices; None where it is given codes.
         smooth: Whether the intermediate is multiplied by a smoothing scale [E, I] before it is re-quantised.
-        requant_max: Code that the largest element of the intermediate is scaled to; None without a scale.
+        requant_max: Code that the largest element of the intermediate is scaled to; None without a scale, or
+            where scales are powers of two.
     """
 
     arch: str
@@ -52,6 +56,7 @@ class Variant:
     gelu: bool
     gated: bool
     weight_in: bool
+    routing: Routing
     persistent: bool
     xcd_order: bool
     per_slot: bool
@@ -79,7 +84,7 @@ def read_variant(arch: str, file: str, requant_max: float | None = None) -> Vari
     """
     name = PurePath(file).name
     tile = _TILE.search(name)
-    unmodelled = re.search(r"MXfp4|Int4|int4|flat|emsort", name)
+    unmodelled = re.search(r"Int4|int4", name)
     if tile is None or unmodelled or not name.startswith(("fmoe_stage1_bf16_", "fmoe_bf16_", "fmoe_fp16_")):
         raise UsageError(
             f"launch of {name} must be modelled (got {unmodelled[0] if unmodelled else 'no known name'})"
@@ -89,13 +94,16 @@ def read_variant(arch: str, file: str, requant_max: float | None = None) -> Vari
         scheme = "fp8-block"
     elif "Int8" in name:
         scheme = "int8"
+    elif "MXfp4" in name:
+        scheme = "mxfp4"
     elif "pertokenFp8" in name:
         scheme = "fp8"
     elif "noquant" not in name:
         raise UsageError(f"quantisation of {name} must be modelled (got none that is)")
     stage1 = name.startswith("fmoe_stage1")
     smoothed = "_smf_" in name
-    inside = "blockscaleBf16" in name or "_a16_" in name
+    routing: Routing = "flat" if "_flat_" in name else "emsort" if "_emsort_" in name else "sorted"
+    inside = "blockscaleBf16" in name or "_a16_" in name or (scheme == "mxfp4" and routing == "flat")
     per_slot = not smoothed and ("multix" in name or (scheme == "int8" and "g1u0" in name))
     return Variant(
         arch=arch,
@@ -107,7 +115,8 @@ def read_variant(arch: str, file: str, requant_max: float | None = None) -> Vari
         gelu="gelu" in name,
         gated="g1u0" not in name,
         weight_in="tkw1" in name or "doweight" in name,
-        persistent=re.search(r"_psx?_", name) is not None,
+        routing=routing,
+        persistent=routing == "emsort" or re.search(r"_psx?_", name) is not None,
         xcd_order=re.search(r"_psx?_.*64x", name) is not None,
         per_slot=per_slot,
         quantises="smoothed" if smoothed else "blocks" if inside else None,

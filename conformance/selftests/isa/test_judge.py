@@ -51,7 +51,7 @@ class TestJudge:
         """A kernel that ends at once leaves zeros: relative error 1 in every case, and all of it ran."""
         found = judge(CODE, program(NOTHING, "gfx942"), NAME, core)
         assert (found.status, found.share) == (Status.WRONG, 1.0)
-        assert [seen.error for seen in found.observations] == [1.0] * 4
+        assert [seen.error for seen in found.observations] == [1.0] * 5
         assert found.reason is not None
         assert found.reason.startswith("few (tokens=3,experts=7,topk=2,hidden=512")
 
@@ -67,7 +67,7 @@ class TestJudge:
         """One NaN in the output is wrong; it is kept as no number, so that results stay plain JSON."""
         found = judge(CODE, program(WRITES_NAN, "gfx942"), NAME, core)
         assert found.status is Status.WRONG
-        assert [seen.error for seen in found.observations] == [None] * 4
+        assert [seen.error for seen in found.observations] == [None] * 5
         assert found.reason is not None
         assert found.reason.endswith("output has NaN")
 
@@ -85,7 +85,7 @@ class TestJudge:
 
     def test_unmodelled_launch_is_not_right(self, core: Core, program: MakeProgram) -> None:
         """A name whose launch is not modelled is not executable, whatever the code does."""
-        found = judge(CODE, program(NOTHING, "gfx942"), "hsa/gfx950/fmoe/silu/fmoe_bf16_flat_1x2.co", core)
+        found = judge(CODE, program(NOTHING, "gfx942"), "hsa/gfx950/fmoe/silu/fmoe_bf16_int4_1x2.co", core)
         assert (found.status, found.share, found.observations) == (Status.NOT_EXECUTABLE, None, ())
 
     def test_refused_launch_is_not_right(self, core: Core, program: MakeProgram) -> None:
@@ -128,14 +128,16 @@ class TestObserve:
             (lambda x: x * 1.007, True),
             (lambda x: x * 1.009, False),
             (lambda x: np.concatenate([x[:-1], x[-1:] * 1.06]), False),  # 0.0079 of all, 0.06 of its row
+            (lambda x: x * np.where(np.arange(x.shape[1]) == 7, 1.12, 1), True),  # 0.0075 of all
+            (lambda x: x * np.where(np.arange(x.shape[1]) == 7, 0.8, 1), False),  # 0.2 of its column
             (lambda x: np.roll(x, 1, axis=0), False),
         ],
-        ids=["exact", "within", "beyond", "one row", "rows shifted"],
+        ids=["exact", "within", "beyond", "one row", "column", "one column", "rows shifted"],
     )
     def test_limits(
         self, answer: Callable[[Any], None], program: MakeProgram, change: Any, right: bool
     ) -> None:
-        """The whole output and its worst row each have a limit."""
+        """The whole output, its worst row and its worst column each have a limit."""
         answer(change)
         kind = read_variant("gfx942", NAME)
         case = Case("many", toy.Shape(tokens=64, experts=2, topk=1, hidden=256, intermediate=128))
@@ -185,7 +187,7 @@ class TestCases:
         shapes = [case.shape for case in cases(kind)]
         tokens = {np.sign(shape.tokens - kind.tile_m) for shape in shapes}
         assert tokens == {-1, 0, 1}
-        assert {512, 768, 1024, 1536} <= {shape.hidden for shape in shapes}
+        assert {512, 768, 1024, 1536, 2048} <= {shape.hidden for shape in shapes}
         assert any(shape.experts > shape.tokens * shape.topk for shape in shapes)
         assert any(shape.intermediate > kind.tile_n for shape in shapes)
 
@@ -199,7 +201,7 @@ class TestCases:
         """A persistent kernel gets fewer groups than blocks, more, and a number that does not divide."""
         kind = read_variant("gfx942", NAME.replace("32x128", "ps_32x128"))
         assert (kind.persistent, kind.family) == (True, Family.ONE_STAGE)
-        few, full, more, _ = (case.shape for case in cases(kind))
+        few, full, more, _, _ = (case.shape for case in cases(kind))
         assert (few.groups, full.groups, more.groups) == (1, 3, 3)
         assert full.tokens == kind.tile_m  # one block, three groups
         assert more.experts * -(-more.tokens // kind.tile_m) % more.groups

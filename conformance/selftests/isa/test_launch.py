@@ -15,7 +15,7 @@ from aiter_conformance.isa.codeobject import Argument, CodeObject, Kernel
 from aiter_conformance.isa.execute import Core
 from aiter_conformance.isa.launch import Family, Launch, check_metadata, run
 from aiter_conformance.isa.machine import Buffer
-from aiter_conformance.isa.packing import Quantiser, shuffle, sort_tokens
+from aiter_conformance.isa.packing import Quantiser, mxfp4, shuffle, shuffle_scales, sort_tokens, unsorted
 from aiter_conformance.isa.variant import read_variant
 
 KERNEL = Kernel("k", 0, 512, 0, 0, 0xC0000, 0x384, 8, 0, 0, ())
@@ -120,6 +120,54 @@ class TestShuffle:
             shuffle(np.zeros((1, 8, 32), np.uint8))
 
 
+class TestShuffleScales:
+    """shuffle_scales."""
+
+    def test_formula(self) -> None:
+        """Tiles of 32 rows by 8 scales; four bytes are of two rows, 16 apart, and two scales, 4 apart."""
+        scales = np.arange(64 * 16).reshape(64, 16).astype(np.uint8)
+        packed = shuffle_scales(scales).reshape(-1)
+        for m in range(64):
+            for g in range(16):
+                tile = m // 32 * 32 * 16 + g // 8 * 256
+                at = tile + g % 4 * 64 + m % 16 * 4 + g % 8 // 4 * 2 + m % 32 // 16
+                assert packed[at] == scales[m, g]
+
+    def test_padding(self) -> None:
+        """Rows are filled to 32 and scales to 8, with zeros."""
+        packed = shuffle_scales(np.full((33, 12), 7, np.uint8))
+        assert packed.shape == (64, 16)
+        assert np.count_nonzero(packed == 7) == 33 * 12
+        assert np.count_nonzero(packed) == 33 * 12
+
+
+class TestMxfp4:
+    """mxfp4."""
+
+    def test_by_hand(self) -> None:
+        """The scale is a power of two at or above a sixth of the largest; halves round to even codes."""
+        x = np.zeros((1, 64))
+        x[0, :6] = 6.0, -3.0, 0.25, 0.75, 2.5, 5.0  # scale 1: codes 7, 8 + 5, 0, 2, 4, 6
+        x[0, 32:34] = 6.1, 1.0  # scale 2: 3.05 is nearest to 3, 0.5 is a code
+        found = mxfp4(x)
+        assert found.scales is not None
+        assert found.scales.tolist() == [[127, 128]]
+        assert found.codes[0, :3].tolist() == [7 | 13 << 4, 0 | 2 << 4, 4 | 6 << 4]
+        assert found.codes[0, 16] == 5 | 1 << 4
+        assert found.values[0, [0, 1, 2, 3, 4, 5, 32, 33]].tolist() == [6, -3, 0, 1, 2, 4, 6, 1]
+
+
+class TestUnsorted:
+    """unsorted."""
+
+    def test_is_the_routers(self) -> None:
+        """Ids and weights as the router gives them, ids as int32."""
+        weights = np.array([[0.5, 0.25]], np.float32)
+        found = unsorted(np.array([[3, 1]]), weights)
+        assert (found.ids.dtype, found.ids.tolist()) == (np.int32, [[3, 1]])
+        assert found.weights is weights
+
+
 class TestSortTokens:
     """sort_tokens."""
 
@@ -185,10 +233,62 @@ class TestVariant:
         with pytest.raises(UsageError, match=r"hidden must be a multiple of 256 \(got 384"):
             toy.problem(found, toy.Shape(hidden=384, intermediate=512))
 
+    def test_routing(self) -> None:
+        """Kernels that find their tokens themselves: with a work-group for each token, or persistent."""
+        flat = read_variant("gfx950", "fmoe_bf16_pertokenMXfp4_g1u1_flat_novs_silu_16x128.co")
+        assert (flat.routing, flat.scheme, flat.quantises, flat.persistent) == (
+            "flat",
+            "mxfp4",
+            "blocks",
+            False,
+        )
+        emsort = read_variant("gfx942", "fmoe_bf16_a16_blockscaleFp8_g1u1_vs_silu_1tg_emsort_16x128_pf3.co")
+        assert (emsort.routing, emsort.scheme, emsort.persistent) == ("emsort", "fp8-block", True)
+        plain = read_variant("gfx950", "fmoe_bf16_pertokenMXfp4_g1u1_vs_silu_1tg_ps_32x512.co")
+        assert (plain.routing, plain.quantises, plain.requant_max) == ("sorted", None, None)
+
     @pytest.mark.parametrize(
-        "name", ["fmoe_b16.co", "fmoe_bf16_pertokenMXfp4_g1u1_silu_1tg_32x256.co", "flash_attention_32x32.co"]
+        "name", ["fmoe_b16.co", "fmoe_int4fp8_g1u1_subGU_512_gelu.co", "flash_attention_32x32.co"]
     )
     def test_refuses(self, name: str) -> None:
         """A kernel whose launch is not modelled is an error with its name."""
         with pytest.raises(UsageError, match=f"{name} must be modelled"):
             read_variant("gfx950", name)
+
+
+class TestMxfp4Problem:
+    """toy.problem, for kernels that take mxfp4."""
+
+    SHAPE = toy.Shape(tokens=3, experts=5, topk=2, hidden=512, intermediate=512)
+
+    def test_strides_count_packed_bytes(self) -> None:
+        """Two codes a byte: rows of K / 2 and I / 2 bytes, scales of a 32nd, those of tokens sorted."""
+        kind = read_variant("gfx950", "fmoe_bf16_pertokenMXfp4_g1u1_vs_silu_1tg_32x512.co")
+        made = toy.problem(kind, self.SHAPE).launch
+        wanted = {"dim": 512, "hdim": 512, "Xs": 256, "GUs": 256, "Ds": 256, "eGUs": 1024 * 256}
+        wanted |= {"eDs": 512 * 256, "eGUQs": 1024 * 16, "eDQs": 512 * 16, "Os": 1024}
+        assert {name: made.integers[name] for name in wanted} == wanted
+        rows = len(made.buffers["STP"].data)
+        assert rows % 32 == 0
+        assert made.buffers["XQ"].data.shape == (rows, 16)
+
+    def test_flat(self) -> None:
+        """A work-group for each slice, expert of a token, and token; the output is not cleared beforehand."""
+        kind = read_variant("gfx950", "fmoe_bf16_pertokenMXfp4_g1u1_flat_novs_silu_16x128.co")
+        made = toy.problem(kind, self.SHAPE)
+        assert made.launch.grid == (4, 2, 3)
+        assert made.launch.buffers["STP"].data.shape == (3, 2)
+        assert "XQ" not in made.launch.buffers
+        out = made.launch.buffers["O"].data
+        assert out.nbytes == 2 * 3 * 512 + 8
+        assert out.astype(np.float32).all()
+        assert made.decode(out).shape == (3, 512)
+
+    def test_sorted_scales(self) -> None:
+        """Each sorted row has the scales of its token, and padding has 0."""
+        kind = read_variant("gfx950", "fmoe_bf16_pertokenMXfp4_g1u1_vs_silu_1tg_32x512.co")
+        made = toy.problem(kind, replace(self.SHAPE, tokens=1, experts=1, topk=1)).launch
+        scales = made.buffers["XQ"].data
+        assert np.count_nonzero(scales) == 16  # one row of 32
+        first = scales.reshape(-1)[[g // 8 * 256 + g % 4 * 64 + g % 8 // 4 * 2 for g in range(16)]]
+        assert first.all()

@@ -166,13 +166,14 @@ class Writer:
         offset = self.rng.choice(["0", "s41"])
         if "lds" in self.spec.modifiers and self.rng.random() < 0.5:
             return f"{name} v30, s[84:87], {offset} offen{self.modifiers()} lds"
-        return f"{name} {data}, v30, s[84:87], {offset} offen{self.modifiers()}"
+        at = self.rng.choice(["v30", "v31"]) if self.spec.form is Form.BUFFER_LOAD else "v30"
+        return f"{name} {data}, {at}, s[84:87], {offset} offen{self.modifiers()}"
 
     def by_address(self) -> list[str]:
         """Loads, stores and atomics; an atomic may return what it found."""
         form, dwords = self.spec.form, self.spec.dwords
         if form is Form.GLOBAL_LOAD:
-            return [self.register("v", dwords), "v30", "s[90:91]"]
+            return [self.register("v", dwords), self.rng.choice(["v30", "v31"]), "s[90:91]"]
         data = self.register("v", self.spec.source_dwords[1])
         returned = (
             [self.register("v", dwords)] if form is Form.GLOBAL_ATOMIC and self.rng.random() < 0.5 else []
@@ -208,6 +209,7 @@ def _state(program: Program, seed: int, mode: int) -> Workgroup:
     group.start(0, (0, 0, 0), 64, [])
     group.vector[0, :VECTOR_ROWS] = _words(rng, (VECTOR_ROWS, 64))
     group.vector[0, 30] = 4 * rng.integers(0, BUFFER_BYTES // 4 - 20, 64, dtype=np.uint32)
+    group.vector[0, 31] = group.vector[0, 30] + rng.integers(0, 4, 64, dtype=np.uint32)
     group.scalar[0, :84] = _words(rng, 84)
     group.scalar[0, 40:42] = 4 * rng.integers(0, 16, 2)
     address = memory.address("data")

@@ -108,6 +108,28 @@ class TestBuffer:
         group = _run_buffer(run, text, records=24, vector={1: LANE % 3 * 4}, scalar={20: 16})
         assert group.vector[0, 8, :3].tolist() == [1004, 1005, 0]
 
+    def test_unaligned(self, run: Run) -> None:
+        """A load takes the bytes from where it says; a dword that is partly beyond num_records reads 0."""
+        text = "buffer_load_dwordx2 v[8:9], v1, s[4:7], 0 offen"
+        group = _run_buffer(run, text, records=13, vector={1: LANE % 4 + 4})
+        data = WORDS.tobytes()
+        low = [int.from_bytes(data[at : at + 4], "little") for at in range(4, 8)]
+        high = [int.from_bytes(data[at : at + 4], "little") for at in (8, 9)]
+        assert group.vector[0, 8, :4].tolist() == low
+        assert group.vector[0, 9, :4].tolist() == [*high, 0, 0]
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "buffer_store_dword v8, v1, s[4:7], 0 offen",
+            "buffer_load_dword v1, s[4:7], 0 offen lds",
+        ],
+    )
+    def test_unaligned_store(self, run: Run, text: str) -> None:
+        """Stores and loads to LDS must be aligned: no kernel that runs here does otherwise."""
+        with pytest.raises(KernelFaultError, match="must be aligned to a dword"):
+            _run_buffer(run, "s_mov_b32 m0, 0", text, writable=True, lds=256, vector={1: LANE * 4 + 1})
+
     def test_store(self, run: Run) -> None:
         """A store beyond num_records is dropped dword by dword."""
         text = "buffer_store_dwordx4 v[8:11], v1, s[4:7], 0 offen"
@@ -196,10 +218,25 @@ FAULTS = [
         0,
         "'data' has 1024",
     ),
-    ("global_atomic_add_f32 v1, v2, s[90:91]", LANE, FaultKind.GLOBAL_READ_ONLY, 0, "must go to an output"),
-    ("global_load_dword v8, v1, s[90:91]", LANE * 0 + 2, FaultKind.GLOBAL_ALIGNMENT, 0, "aligned to a dword"),
+    (
+        "global_atomic_add_f32 v1, v2, s[90:91]",
+        LANE * 4,
+        FaultKind.GLOBAL_READ_ONLY,
+        0,
+        "must go to an output",
+    ),
+    ("global_atomic_add_f32 v1, v2, s[90:91]", LANE + 2, FaultKind.GLOBAL_ALIGNMENT, 0, "aligned to a dword"),
     ("global_load_dword v8, v1, s[90:91] offset:-4", LANE * 4, FaultKind.GLOBAL_BOUNDS, 0, "this is byte -4"),
 ]
+
+
+def test_unaligned_load(run: Run) -> None:
+    """A load by address takes the bytes from where it says, over the edge of a dword."""
+    group = run("global_load_dword v8, v1, s[90:91]", buffers=[Buffer("data", WORDS)], vector={1: LANE * 3})
+    data = WORDS.tobytes()
+    assert group.vector[0, 8].tolist() == [
+        int.from_bytes(data[i : i + 4], "little") for i in range(0, 192, 3)
+    ]
 
 
 class TestFaults:

@@ -5,6 +5,7 @@ Needs the release on PyPI, the disassembler and numba; without one of them these
 
 from __future__ import annotations
 
+import os
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aiter_conformance.isa import codeobject, decode, fast, launch, reference, toy
+from aiter_conformance.isa import codeobject, decode, fast, judge, launch, reference, sweep, toy
 from aiter_conformance.isa.machine import Buffer, KernelFaultError
 from aiter_conformance.isa.opcodes import Op
 from aiter_conformance.isa.reference import core as reference_core
@@ -37,6 +38,11 @@ FAMILIES = [
     SILU + "pertokenInt8_g1u0_vs_smf_silu_1tg_32x512",
     GELU + "pertokenFp8_g1u1_vs_gelu_1tg_32x256",
     "fmoe/silu/fmoe_fp16_pertokenFp8_g1u1_vs_silu_1tg_32x256",
+]
+MXFP4 = [
+    SILU + "pertokenMXfp4_g1u1_vs_silu_1tg_32x512",
+    SILU + "pertokenMXfp4_g1u1_novs_silu_2tg_32x256",
+    GELU + "pertokenMXfp4_g1u1_novs_gelu_1tg_ps_32x512",
 ]
 LIMIT = 8e-3
 """Relative error of a right kernel.
@@ -118,6 +124,56 @@ class TestRight:
         assert (outputs[0] == outputs[1]).all()
         assert (results[0].execution.counts == results[1].execution.counts).all()
         assert results[0].execution.over_reads == results[1].execution.over_reads
+
+
+@pytest.mark.parametrize("name", MXFP4)
+def test_mxfp4(decoded, fast_core: fast.FastCore, name: str) -> None:
+    """Kernels of gfx950 that take mxfp4 are right too."""
+    code, program = decoded("gfx950", name)
+    problem = _problem("gfx950", name)
+    result = launch.run(code, program, problem.launch, core=fast_core, slack=SLACK)
+    assert problem.error(result.outputs["O"]) < LIMIT
+
+
+@pytest.mark.usefixtures("disassembler", "fast_core")
+class TestFlat:
+    """Kernels that find their tokens themselves, which only newer releases have."""
+
+    NAMES = (
+        "gfx942/fmoe/silu/fmoe_bf16_a16_blockscaleFp8_g1u1_vs_silu_1tg_16x128_flat_pf3",
+        "gfx942/fmoe/silu/fmoe_bf16_a16_blockscaleFp8_g1u1_vs_silu_1tg_emsort_16x128_pf3",
+        "gfx950/fmoe/silu/fmoe_bf16_blockscaleBf16_g1u1_flat_vs_silu_1x128",
+        "gfx950/fmoe/gelu/fmoe_bf16_blockscaleBf16_g1u1_flat_vs_gelu_1x256",
+        "gfx950/fmoe/silu/fmoe_bf16_pertokenMXfp4_g1u1_flat_novs_silu_16x256",
+    )
+
+    def _opened(self, cache_dir: Path, name: str) -> sweep.Opened:
+        clone = os.environ.get("AITER_GIT_DIR")
+        if not clone:
+            pytest.skip("NOT RUN: set AITER_GIT_DIR to a clone of ROCm/aiter with its tags")
+        return sweep.open_object(f"git:{clone}@v0.1.20.post1", f"{name}.co", cache_dir)
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_right(self, cache_dir: Path, name: str) -> None:
+        """Right on an output full of large numbers, which nobody cleared."""
+        opened = self._opened(cache_dir, name)
+        [deep] = [case for case in judge.cases(opened.kind) if case.name == "deep"]
+        seen = opened.observe(deep)
+        assert (seen.right, seen.fault) == (True, None)
+
+    def test_who_clears(self, fast_core: fast.FastCore, cache_dir: Path) -> None:
+        """Work-groups agree by 8 bytes behind the output who clears it: told that it is done, nobody does."""
+        opened = self._opened(cache_dir, self.NAMES[-1])
+        problem = toy.problem(opened.kind, toy.Shape(tokens=3, hidden=2048))
+        out = problem.launch.buffers["O"].data.copy()
+        before = 64.0
+        out[:-4] = before
+        out[-4:] = np.array([0, 0xDEADC0DE], np.uint32).view(out.dtype)  # dispatch 0, cleared
+        ran = launch.run(
+            opened.code, opened.program, _with(problem, "O", out), core=fast_core, slack=SLACK
+        ).outputs["O"]
+        assert problem.error(ran) > 1
+        assert np.allclose(problem.decode(ran) - before, problem.expected, atol=1.0)  # bf16 of 64 and more
 
 
 def _with(problem: toy.Problem, slot: str, data: np.ndarray) -> launch.Launch:

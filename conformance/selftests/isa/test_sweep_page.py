@@ -15,7 +15,7 @@ from aiter_conformance.publish import sweep as published
 def result(name: str, status: Status, share: float | None, *errors: float | None) -> Result:
     """What a sweep found of an object, a case for each error."""
     seen = tuple(
-        Observation("few", "tokens=3", error, error, None, status is Status.RIGHT, 240.0, 10, 64 * i)
+        Observation("few", "tokens=3", error, error, error, None, status is Status.RIGHT, 240.0, 10, 64 * i)
         for i, error in enumerate(errors)
     )
     reason = None if status is Status.RIGHT else f"few (tokens=3): {status.value}"

@@ -93,10 +93,10 @@ def _write_lds(v, mask, at, offset, size, data, memory):
 
 
 @inlined
-def _locate(address, size, store, base, bounds, uses, hint, lane, place):
+def _locate(address, size, store, aligned, base, bounds, uses, hint, lane, place):
     """Index of the allocation of an access, or minus a fault's number."""
     at = address - base
-    if address & 3:
+    if aligned and address & 3:
         place[3], place[4] = lane, address
         return -_ALIGNMENT
     column = END if store else LIMIT
@@ -120,25 +120,34 @@ def _locate(address, size, store, base, bounds, uses, hint, lane, place):
 
 
 @inlined
+def _dword(raw32, at):
+    """The dword at a byte of the arena, which need not be aligned."""
+    word, shift = at >> 2, u32((at & 3) << 3)
+    if shift == u32(0):
+        return raw32[word]
+    return u32(raw32[word] >> shift) | u32(raw32[word + 1] << (u32(32) - shift))
+
+
+@inlined
 def memory(op, row, v, s, local, raw32, base, bounds, uses, place):
     """Global memory instructions."""
     if op <= Op.BUFFER_STORE_DWORDX4:
         return _buffer(op, row, v, s, local, raw32, base, bounds, uses, place)
     mask, hint = exec_mask(s), 0
-    store = op >= Op.GLOBAL_STORE_DWORDX2
+    store = op >= Op.GLOBAL_STORE_DWORDX2  # or an atomic
     at = i64(row[VALUE0])
     start = i64(scalar64(s, row, 2 if store else 1)) + i64(row[OFFSET])
     dwords = i64(row[DWORDS])
     for lane in range(64):
         if (mask >> u64(lane)) & u64(1):
             address = start + i64(v[at, lane])
-            hint = _locate(address, 4 * dwords, store, base, bounds, uses, hint, lane, place)
+            hint = _locate(address, 4 * dwords, store, store, base, bounds, uses, hint, lane, place)
             if hint < 0:
                 return -hint
             word = (address - base) >> 2
             if not store:
                 for r in range(dwords):
-                    v[i64(row[DESTINATION]) + r, lane] = raw32[word + r]
+                    v[i64(row[DESTINATION]) + r, lane] = _dword(raw32, address - base + 4 * r)
             elif op == Op.GLOBAL_STORE_DWORDX2:
                 for r in range(dwords):
                     raw32[word + r] = v[i64(row[VALUE0 + 2]) + r, lane]
@@ -199,21 +208,21 @@ def _buffer(op, row, v, s, local, raw32, base, bounds, uses, place):
         if (mask >> u64(lane)) & u64(1):
             offset = i64(v[at, lane]) + i64(row[OFFSET])
             inside = min(max(records - shift - offset, 0) >> 2, dwords)
-            word = i64(0)
+            byte, aligned = i64(0), store or to_lds
             if inside > 0:
                 address = start + shift + offset
-                hint = _locate(address, 4 * inside, store, base, bounds, uses, hint, lane, place)
+                hint = _locate(address, 4 * inside, store, aligned, base, bounds, uses, hint, lane, place)
                 if hint < 0:
                     return -hint
-                word = (address - base) >> 2
+                byte = address - base
             if store:
                 for r in range(inside):
-                    raw32[word + r] = v[to + r, lane]
+                    raw32[(byte >> 2) + r] = v[to + r, lane]
             elif to_lds:
                 for r in range(dwords):
-                    value = raw32[word + r] if r < inside else u32(0)
+                    value = raw32[(byte >> 2) + r] if r < inside else u32(0)
                     words[((places + 4 * dwords * lane) >> 2) + r] = value
             else:
                 for r in range(dwords):
-                    v[to + r, lane] = raw32[word + r] if r < inside else u32(0)
+                    v[to + r, lane] = _dword(raw32, byte + 4 * r) if r < inside else u32(0)
     return 0

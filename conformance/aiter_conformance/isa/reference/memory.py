@@ -1,8 +1,12 @@
 """Global memory: through buffer descriptors, by address, and atomics.
 
 Source: "AMD Instinct MI300 Instruction Set Architecture", sections "Vector Memory Operations" and "Flat
-Memory Instructions": a raw buffer checks each dword against num_records, gives 0 for a load outside and drops
-such a store.
+Memory Instructions": a raw buffer checks each dword against num_records, gives 0 for a load outside and
+drops such a store. A dword that is partly outside is outside (LLVM's "User Guide for AMDGPU Backend",
+section "Relaxed Buffer OOB Mode"; AMD's text names the first byte alone). Loads to registers need not be
+aligned: for compute, Linux sets SH_MEM_CONFIG's alignment mode to unaligned
+(``kfd_device_queue_manager_v9.c``), and LLVM's amdhsa target relies on it. Stores, atomics and loads to LDS
+are held to a dword; no kernel that runs here does otherwise.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ _SWIZZLE = 1 << 31
 _ADD_THREAD_ID = 1 << 23
 
 
-def _locate(wave: Wave, lane: int, address: int, size: int, *, store: bool) -> int:
+def _locate(wave: Wave, lane: int, address: int, size: int, *, store: bool, aligned: bool = True) -> int:
     """Arena offset of a checked access.
 
     Raises:
@@ -33,7 +37,7 @@ def _locate(wave: Wave, lane: int, address: int, size: int, *, store: bool) -> i
     """
     memory = wave.group.memory
     at = address - memory.base
-    if address % 4:
+    if aligned and address % 4:
         raise Fault(FaultKind.GLOBAL_ALIGNMENT, lane, address)
     limit = memory.bounds[:, END if store else LIMIT]
     inside = np.flatnonzero((memory.bounds[:, START] <= at) & (at + size <= limit))
@@ -64,12 +68,14 @@ def _buffer_addresses(
     return offsets + (base + shift), np.maximum(words[2] - shift - offsets, 0) // 4
 
 
-def _load_lane(wave: Wave, lane: int, address: int, inside: int, dwords: int) -> npt.NDArray[np.uint32]:
+def _load_lane(
+    wave: Wave, lane: int, address: int, inside: int, dwords: int, *, aligned: bool = False
+) -> npt.NDArray[np.uint32]:
     """uint32 [dwords]: the first ``inside`` of them from memory, the rest 0."""
     words = np.zeros(dwords, np.uint32)
     count = min(inside, dwords)
     if count:
-        at = _locate(wave, lane, address, 4 * count, store=False)
+        at = _locate(wave, lane, address, 4 * count, store=False, aligned=aligned)
         words[:count] = wave.group.memory.raw[at : at + 4 * count].view("<u4")
     return words
 
@@ -102,7 +108,7 @@ def buffer_load_lds(wave: Wave, instruction: Instruction) -> None:
     places = int(wave.s[M0]) + instruction.number("offset") + np.arange(LANES, dtype=np.int64) * 4 * dwords
     lds.check(wave, places, 4 * dwords)
     for lane in np.flatnonzero(wave.active):
-        words = _load_lane(wave, int(lane), int(addresses[lane]), int(inside[lane]), dwords)
+        words = _load_lane(wave, int(lane), int(addresses[lane]), int(inside[lane]), dwords, aligned=True)
         wave.group.lds[places[lane] : places[lane] + 4 * dwords] = words.view(np.uint8)
 
 
