@@ -22,22 +22,28 @@ u32, i64, i32, f32, f64 = np.uint32, np.int64, np.int32, np.float32, np.float64
 _FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
 
 
+def _fp8(bias, nans):
+    """float64 [256]: the value of each e4m3 code."""
+    values = np.empty(256)
+    for code in range(256):
+        exponent, mantissa = code >> 3 & 15, code & 7
+        size = math.ldexp(mantissa + (8 if exponent else 0), max(exponent, 1) - bias - 3)
+        values[code] = math.nan if code in nans else -size if code >= 0x80 else size
+    return values
+
+
+_FNUZ, _OCP = _fp8(8, (0x80,)), _fp8(7, (0x7F, 0xFF))
+
+
 @compiled
 def _unpack_fp8(v, first, registers, fnuz, out):
-    """e4m3 as in `bits.to_fp8`: both cases of each choice are computed, so that the loop has no branches."""
-    rebias, smallest = (u32(119 << 23), f32(2.0**-10)) if fnuz else (u32(120 << 23), f32(2.0**-9))
-    nan_mask, nan_code = (u32(0xFF), u32(0x80)) if fnuz else (u32(0x7F), u32(0x7F))
+    values = _FNUZ if fnuz else _OCP
     for quarter in range(4):
         for r in range(registers):
             for byte in range(4):
                 at = (quarter * registers * 4 + r * 4 + byte) * 16
                 for m in range(16):
-                    code = (v[first + r, quarter * 16 + m] >> u32(8 * byte)) & u32(0xFF)
-                    size = code & u32(0x7F)
-                    normal, denormal = from_bits(u32((size << u32(20)) + rebias)), f32(i32(size)) * smallest
-                    value = normal if size >= u32(8) else denormal
-                    value = f32(math.nan) if code & nan_mask == nan_code else value
-                    out[at + m] = f64(-value if code >= u32(0x80) else value)
+                    out[at + m] = values[(v[first + r, quarter * 16 + m] >> u32(8 * byte)) & u32(0xFF)]
 
 
 @compiled
