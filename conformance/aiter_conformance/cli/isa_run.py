@@ -108,7 +108,7 @@ def _where(opened: Opened, case: Case) -> str:
     rows, columns = np.flatnonzero(wrong.any(1)), np.flatnonzero(wrong.any(0))
     row, column = np.argwhere(wrong)[0]
     return (
-        f"{wrong.mean():.0%} of the elements are off, in rows {rows[0]} to {rows[-1]} of {len(wrong)} and "
+        f"{wrong.sum()} of {wrong.size} elements are off, in rows {rows[0]} to {rows[-1]} of {len(wrong)} and "
         f"columns {columns[0]} to {columns[-1]} of {wrong.shape[1]}; the first is [{row}, {column}], which "
         f"must be {expected[row, column]:.5g} (got {got[row, column]:.5g})"
     )

@@ -1,7 +1,8 @@
 """Kernel arguments of one MoE layer: from the tensors that AITER's operators are given to a launch.
 
 Facts from ``csrc/py_itfs_cu/asm_fmoe.cu`` and ``asm_moe_2stage.cu`` of v0.1.20.post1, and from running the
-objects. Every stride is in bytes. A one-stage kernel adds into its output, which sorting has cleared.
+objects. Every stride is in bytes. A one-stage kernel adds into its output, which sorting has cleared, or,
+where nothing was sorted, the kernel itself.
 """
 
 from __future__ import annotations
@@ -128,7 +129,8 @@ def _output(kind: Variant, tokens: int, hidden: int) -> npt.NDArray[Any]:
     """The output [T, K] as the kernel finds it: zeros, or large numbers where it clears its rows itself.
 
     Such a kernel is given 8 further bytes, by which its work-groups agree on who clears; they are returned as
-    part of the output: [T K + 4] elements.
+    part of the output: [T K + 4] elements. (``_moe_prepare_unsorted_input`` in ``aiter/fused_moe.py``
+    allocates 8 and speaks of 8 a token; no kernel was seen to touch more.)
     """
     if kind.routing == "sorted":
         return np.zeros((tokens, hidden), kind.sixteen)

@@ -36,7 +36,7 @@ def shuffle_scales(scales: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """The layout of e8m0 scales [rows, K / 32] for matrix instructions: bytes of 32 rows by 8 scales.
 
     Rows are padded to 32 and scales to 8, with zeros. ``aiter/ops/shuffle.py`` of v0.1.20.post1 pads rows to
-    256, of which no kernel that runs here reads more.
+    256 and leaves padding as it was allocated; no kernel that runs here reads rows past 32.
     """
     rows, groups = scales.shape
     padded = np.pad(scales, ((0, -rows % 32), (0, -groups % 8)))
@@ -46,7 +46,7 @@ def shuffle_scales(scales: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
 
 @dataclass(frozen=True, slots=True)
 class Sorted:
-    """Tokens by expert, as AITER's sorting leaves them for blocks of M rows.
+    """Tokens by expert, as AITER's sorting leaves them for blocks of M rows; or `unsorted`.
 
     Attributes:
         ids: int32 [rows], ``slot << 24 | token``, each expert's run padded to M by ``topk << 24 | tokens``.
@@ -86,8 +86,8 @@ def sort_tokens(
 def unsorted(ids: npt.NDArray[np.integer[Any]], weights: npt.NDArray[np.float32]) -> Sorted:
     """What AITER gives kernels that find their tokens themselves: the router's own ids and weights [T, topk].
 
-    The blocks and the number of rows are not read; AITER passes the ids there too (``aiter/fused_moe.py`` of
-    v0.1.20.post1, ``_moe_prepare_unsorted_input``).
+    The ids, plain int32 here, stand for the blocks and the number of rows too, which are not read
+    (``aiter/fused_moe.py`` of v0.1.20.post1, ``_moe_prepare_unsorted_input``).
     """
     plain = np.ascontiguousarray(ids, np.int32)
     return Sorted(plain, weights, plain, plain)

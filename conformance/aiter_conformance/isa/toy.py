@@ -3,8 +3,9 @@
 The answer is computed from the logical, de-quantised tensors, never from the packed ones. The arithmetic is
 that found by running the objects: one-stage kernels re-quantise the intermediate per (token, slice of it)
 (fp8: to nearest, int8: truncated), per (token, 128) for blockscale, or round it to the output's 16-bit type
-without quantisation. Some take 16-bit activations for 8-bit weights, and quantise them per (token, 128) or,
-smoothed, per (token, expert, 256) in the same way.
+without quantisation; mxfp4 per (token, 32) with a power of two. Some take 16-bit activations for 8-bit or
+4-bit weights, and quantise them per (token, 128), smoothed per (token, expert, 256), or in mxfp4 per
+(token, 32), in the same way.
 """
 
 from __future__ import annotations
@@ -81,13 +82,18 @@ class Problem:
     variant: Variant
     shape: Shape
 
+    def results(self, output: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """An output without what follows it where tokens are unsorted: there work-groups agree."""
+        if self.variant.routing == "sorted":
+            return output
+        return output.reshape(-1)[: self.expected.size].reshape(self.expected.shape)
+
     def decode(self, output: npt.NDArray[Any]) -> F64:
         """An output of the launch as float64, in the shape of `expected`.
 
         Stage 1 of blockscale appends float32 scales [tokens, topk, I / 128] to its codes [tokens, topk, I].
         """
-        if self.variant.routing != "sorted":  # what follows is where work-groups agree
-            output = output[: self.expected.size].reshape(self.expected.shape)
+        output = self.results(output)
         coded = self.variant.family is Family.STAGE1 and self.variant.scheme == "fp8-block"
         if not coded or self.shape.ksplit:
             return output.astype(np.float64)
@@ -121,7 +127,7 @@ def _quantiser(kind: Variant) -> Quantiser:
 
 
 def _activations(kind: Variant, quantiser: Quantiser, x: F64) -> Quantised:
-    """Activations [T, K]: per token, per 128 with the scales [K / 128, T], or 16-bit without scales."""
+    """Activations [T, K]: per token, per 128 with scales [K / 128, T], mxfp4, or 16-bit without scales."""
     if kind.quantises:
         return Quantiser(kind.sixteen, None).rows(x)
     if kind.scheme == "mxfp4":

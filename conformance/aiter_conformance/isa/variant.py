@@ -28,7 +28,7 @@ class Variant:
         arch: Architecture.
         family: Stage 1 alone, or both in one kernel.
         scheme: How activations and weights are quantised.
-        tile_m: Rows of an M block.
+        tile_m: Rows of an M block; of no meaning where a work-group has one token.
         tile_n: Columns of the intermediate that one work-group computes.
         half: Whether 16-bit tensors are float16 instead of bfloat16.
         gelu: GELU instead of SiLU (an argument of stage 1, not a property of the object).
@@ -84,7 +84,7 @@ def read_variant(arch: str, file: str, requant_max: float | None = None) -> Vari
     """
     name = PurePath(file).name
     tile = _TILE.search(name)
-    unmodelled = re.search(r"Int4|int4", name)
+    unmodelled = re.search(r"[Ii]nt4", name)
     if tile is None or unmodelled or not name.startswith(("fmoe_stage1_bf16_", "fmoe_bf16_", "fmoe_fp16_")):
         raise UsageError(
             f"launch of {name} must be modelled (got {unmodelled[0] if unmodelled else 'no known name'})"
@@ -101,6 +101,8 @@ def read_variant(arch: str, file: str, requant_max: float | None = None) -> Vari
     elif "noquant" not in name:
         raise UsageError(f"quantisation of {name} must be modelled (got none that is)")
     stage1 = name.startswith("fmoe_stage1")
+    if stage1 and scheme == "mxfp4":
+        raise UsageError(f"launch of {name} must be modelled (got stage 1 in mxfp4, which no release ships)")
     smoothed = "_smf_" in name
     routing: Routing = "flat" if "_flat_" in name else "emsort" if "_emsort_" in name else "sorted"
     inside = "blockscaleBf16" in name or "_a16_" in name or (scheme == "mxfp4" and routing == "flat")

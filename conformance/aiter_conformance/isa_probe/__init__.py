@@ -134,13 +134,13 @@ def probe(opened: Opened, case: Case, fast: FastCore, tried: Sequence[Order]) ->
         ran = launch.run(
             opened.code, opened.program, problem.launch, core=core, slack=judge.SLACK, budget=judge.BUDGET
         )
-        return ran.outputs["O"]
+        return problem.results(ran.outputs["O"])
 
     seen, fault = watch(run, fast)
     return Report(
         case.name,
         judge.describe(case.shape),
-        problem.launch.buffers["O"].data.size,
+        problem.results(problem.launch.buffers["O"].data).size,
         try_orders(run, fast, tried, problem.error),
         tuple(found for _, found in sorted(seen.past_end.items())),
         tuple(sorted(seen.conflicts.values(), key=lambda c: (-c.count, c.pcs))),

@@ -1,7 +1,7 @@
 """Level inventory: whether a release can take the call of each cell, and ships sound machine code for it.
 
-What is compiled on first use on the user's machine cannot be shown here: such a cell is not run, and the
-levels trace and compile decide.
+What is compiled on first use on the user's machine cannot be shown here, nor which calls a family serves
+that serves some alone: such a cell is not run, and the levels trace and compile decide.
 """
 
 from __future__ import annotations
@@ -171,7 +171,8 @@ def _observe_kernels(contents: Contents, manifests: dict[str, Manifest], cell: C
         if family.through is not None and family.through not in contents.handing_on:
             continue
         if not family.serves(cell):
-            sometimes.append(family.name)
+            if family.needs:  # one that names no file would be in every release
+                sometimes.append(family.name)
             continue
         if family.kind == "source":
             if _generator_takes(contents, family, cell):

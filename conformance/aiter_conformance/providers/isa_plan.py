@@ -155,6 +155,8 @@ def make_plan(launches: Sequence[Launch], emulator: Emulator) -> Plan:
         raise NotExecutableError(
             "only one-stage fp8 kernels without smoothing get a call's tensors", main.kernel
         )
+    if kind.routing != "sorted":
+        raise NotExecutableError("kernels that take tokens unsorted do not get a call's tensors", main.kernel)
     quantised = [one for one in helpers if one.role is Role.QUANTISE]
     if len(quantised) != (0 if kind.quantises else 1):
         raise NotExecutableError(f"{len(quantised)} quantisations before the kernel", main.kernel)

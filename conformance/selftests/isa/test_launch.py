@@ -156,6 +156,15 @@ class TestMxfp4:
         assert found.codes[0, 16] == 5 | 1 << 4
         assert found.values[0, [0, 1, 2, 3, 4, 5, 32, 33]].tolist() == [6, -3, 0, 1, 2, 4, 6, 1]
 
+    def test_edges(self) -> None:
+        """Zeros stay zeros; six times a power of two has that scale, the next float32 twice that."""
+        x = np.zeros((4, 32))
+        x[1:, 3] = 3.0, 1.5, np.nextafter(np.float32(3), np.float32(4))
+        found = mxfp4(x)
+        assert found.scales is not None
+        assert found.scales[:, 0].tolist() == [0, 126, 125, 127]
+        assert found.values[:, 3].tolist() == [0, 3, 1.5, 3]
+
 
 class TestUnsorted:
     """unsorted."""
@@ -248,7 +257,11 @@ class TestVariant:
         assert (plain.routing, plain.quantises, plain.requant_max) == ("sorted", None, None)
 
     @pytest.mark.parametrize(
-        "name", ["fmoe_b16.co", "fmoe_int4fp8_g1u1_subGU_512_gelu.co", "flash_attention_32x32.co"]
+        "name",
+        [
+            *("fmoe_b16.co", "fmoe_int4fp8_g1u1_subGU_512_gelu.co", "flash_attention_32x32.co"),
+            "fmoe_stage1_bf16_pertokenMXfp4_g1u1_32x128.co",
+        ],
     )
     def test_refuses(self, name: str) -> None:
         """A kernel whose launch is not modelled is an error with its name."""
@@ -286,9 +299,13 @@ class TestMxfp4Problem:
 
     def test_sorted_scales(self) -> None:
         """Each sorted row has the scales of its token, and padding has 0."""
-        kind = read_variant("gfx950", "fmoe_bf16_pertokenMXfp4_g1u1_vs_silu_1tg_32x512.co")
-        made = toy.problem(kind, replace(self.SHAPE, tokens=1, experts=1, topk=1)).launch
-        scales = made.buffers["XQ"].data
-        assert np.count_nonzero(scales) == 16  # one row of 32
-        first = scales.reshape(-1)[[g // 8 * 256 + g % 4 * 64 + g % 8 // 4 * 2 for g in range(16)]]
-        assert first.all()
+        ids = np.array([[1, 0], [0, 2], [0, 2]])  # tokens 0, 1, 2 go to expert 0, tokens 1 and 2 to 2
+        found = sort_tokens(ids, np.ones((3, 2), np.float32), 3, 32)
+        scales = np.arange(1, 49, dtype=np.uint8).reshape(3, 16)
+        made = toy._sorted_scales(scales, found)
+        assert made.shape == (96, 16)
+        at = [g // 8 * 256 + g % 4 * 64 + g % 8 // 4 * 2 for g in range(16)]  # of row 0; a row on is 4 on
+        for row, token in {0: 0, 1: 1, 2: 2, 32: 0, 64: 1, 65: 2}.items():
+            words = made.reshape(-1)[row // 32 * 512 :]
+            assert words[[4 * (row % 32) + i for i in at]].tolist() == scales[token].tolist()
+        assert np.count_nonzero(made) == 6 * 16

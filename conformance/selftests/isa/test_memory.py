@@ -225,6 +225,13 @@ FAULTS = [
         0,
         "must go to an output",
     ),
+    (
+        "global_store_dwordx2 v1, v[2:3], s[90:91]",
+        LANE + 3,
+        FaultKind.GLOBAL_ALIGNMENT,
+        0,
+        "aligned to a dword",
+    ),
     ("global_atomic_add_f32 v1, v2, s[90:91]", LANE + 2, FaultKind.GLOBAL_ALIGNMENT, 0, "aligned to a dword"),
     ("global_load_dword v8, v1, s[90:91] offset:-4", LANE * 4, FaultKind.GLOBAL_BOUNDS, 0, "this is byte -4"),
 ]

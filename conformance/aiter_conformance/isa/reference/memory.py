@@ -2,9 +2,9 @@
 
 Source: "AMD Instinct MI300 Instruction Set Architecture", sections "Vector Memory Operations" and "Flat
 Memory Instructions": a raw buffer checks each dword against num_records, gives 0 for a load outside and
-drops such a store. A dword that is partly outside is outside (LLVM's "User Guide for AMDGPU Backend",
-section "Relaxed Buffer OOB Mode"; AMD's text names the first byte alone). Loads to registers need not be
-aligned: for compute, Linux sets SH_MEM_CONFIG's alignment mode to unaligned
+drops such a store. A dword that is partly outside is outside ("Relaxed Buffer OOB Mode" in LLVM's "User Guide
+for AMDGPU Backend", llvm/llvm-project#134734; AMD's text names the first byte alone). Loads to registers need
+not be aligned: for compute, Linux sets SH_MEM_CONFIG's alignment mode to unaligned
 (``kfd_device_queue_manager_v9.c``), and LLVM's amdhsa target relies on it. Stores, atomics and loads to LDS
 are held to a dword; no kernel that runs here does otherwise.
 """
@@ -29,7 +29,7 @@ _SWIZZLE = 1 << 31
 _ADD_THREAD_ID = 1 << 23
 
 
-def _locate(wave: Wave, lane: int, address: int, size: int, *, store: bool, aligned: bool = True) -> int:
+def _locate(wave: Wave, lane: int, address: int, size: int, *, store: bool, aligned: bool) -> int:
     """Arena offset of a checked access.
 
     Raises:
@@ -69,7 +69,7 @@ def _buffer_addresses(
 
 
 def _load_lane(
-    wave: Wave, lane: int, address: int, inside: int, dwords: int, *, aligned: bool = False
+    wave: Wave, lane: int, address: int, inside: int, dwords: int, *, aligned: bool
 ) -> npt.NDArray[np.uint32]:
     """uint32 [dwords]: the first ``inside`` of them from memory, the rest 0."""
     words = np.zeros(dwords, np.uint32)
@@ -82,7 +82,7 @@ def _load_lane(
 
 def _store_lane(wave: Wave, lane: int, address: int, words: npt.NDArray[np.uint32]) -> None:
     if len(words):
-        at = _locate(wave, lane, address, words.nbytes, store=True)
+        at = _locate(wave, lane, address, words.nbytes, store=True, aligned=True)
         wave.group.memory.raw[at : at + words.nbytes] = words.view(np.uint8)
 
 
@@ -94,7 +94,9 @@ def buffer_load(wave: Wave, instruction: Instruction) -> None:
     addresses, inside = _buffer_addresses(wave, instruction)
     destination = destination_of(instruction)
     loaded = {
-        lane: _load_lane(wave, int(lane), int(addresses[lane]), int(inside[lane]), destination.dwords)
+        lane: _load_lane(
+            wave, int(lane), int(addresses[lane]), int(inside[lane]), destination.dwords, aligned=False
+        )
         for lane in np.flatnonzero(wave.active)
     }
     for lane, words in loaded.items():
@@ -132,7 +134,8 @@ def global_load(wave: Wave, instruction: Instruction) -> None:
     """global_load."""
     addresses, destination = _addresses(wave, instruction), destination_of(instruction)
     for lane in np.flatnonzero(wave.active):
-        words = _load_lane(wave, int(lane), addresses[lane], destination.dwords, destination.dwords)
+        dwords = destination.dwords
+        words = _load_lane(wave, int(lane), addresses[lane], dwords, dwords, aligned=False)
         wave.v[destination.value : destination.value + destination.dwords, lane] = words
 
 
@@ -177,7 +180,7 @@ def atomic(wave: Wave, instruction: Instruction) -> None:
     dwords = SPECS[instruction.op].dwords
     memory = wave.group.memory
     for lane in np.flatnonzero(wave.active):
-        at = _locate(wave, int(lane), addresses[lane], 4 * dwords, store=True)
+        at = _locate(wave, int(lane), addresses[lane], 4 * dwords, store=True, aligned=True)
         cell = memory.raw[at : at + 4 * dwords].view("<u4")
         old = cell.copy()
         cell[:] = _ATOMIC[instruction.op](old, wave.v[data.value : data.value + data.dwords, lane].copy())
