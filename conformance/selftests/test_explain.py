@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -192,20 +192,13 @@ class TestCommand:
 
     @pytest.fixture
     def run(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+        self, invoke: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> Callable[..., tuple[int, str, str]]:
-        """Build a matrix in the folder of the test, and run the command there as its entry point does."""
+        """Build a matrix in the folder of the test, and run ``matrix`` there."""
         monkeypatch.chdir(tmp_path)
-
-        def run(*arguments: str) -> tuple[int, str, str]:
-            monkeypatch.setattr(sys, "argv", ["aiter-conformance", "matrix", *arguments])
-            with pytest.raises(SystemExit) as ended:
-                cli.main()
-            captured = capsys.readouterr()
-            return int(ended.value.code or 0), captured.out, captured.err
-
+        run = partial(invoke, "matrix")
         levels: Iterable[str] = ("--level", "declared", "--level", "inventory")
-        assert run("build", str(write_wheel(tmp_path, sample_files())), *levels)[0] == 0
+        assert run("build", write_wheel(tmp_path, sample_files()), *levels)[0] == 0
         return run
 
     def test_it_explains_what_show_shows(self, run: Callable[..., tuple[int, str, str]]) -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiter_conformance import cli, evidence
+from aiter_conformance import evidence
 from aiter_conformance.axes import load_axes
 from aiter_conformance.evidence import Evidence, Finding, Level, Loaded, ReleaseId
 from aiter_conformance.merge import Disagreement, merge
@@ -174,19 +174,11 @@ class TestCommand:
 
     @pytest.fixture
     def run(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+        self, invoke: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> Callable[..., tuple[int, str, str]]:
-        """Run ``evidence merge`` in the folder of a test, as its entry point does."""
+        """Run ``evidence merge`` in the folder of a test."""
         monkeypatch.chdir(tmp_path)
-
-        def run(*arguments: str) -> tuple[int, str, str]:
-            monkeypatch.setattr(sys, "argv", ["aiter-conformance", "evidence", "merge", *arguments])
-            with pytest.raises(SystemExit) as ended:
-                cli.main()
-            captured = capsys.readouterr()
-            return int(ended.value.code or 0), captured.out, captured.err
-
-        return run
+        return partial(invoke, "evidence", "merge")
 
     def test_two_runners(self, run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
         """Shards are written as one record; a contradiction is named and ends with 1."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from aiter_conformance import cli
 from aiter_conformance.axes import load_axes, spec_dir
 from aiter_conformance.evidence import Evidence, Finding, Level, ReleaseId
 from aiter_conformance.outcome import Kind, Outcome, Reason
@@ -131,34 +131,23 @@ class TestCommand:
         shutil.copytree(spec_dir(), root / "matrices" / "spec")
         return root
 
-    def run(self, monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
-        """Run the command and return its exit code."""
-        monkeypatch.setattr(sys, "argv", ["aiter-conformance", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return int(ended.value.code or 0)
-
     def test_same_then_changed_then_unrecorded(
-        self,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
-        tmp_path: Path,
-        checkout: Path,
+        self, invoke: Callable[..., Any], tmp_path: Path, checkout: Path
     ) -> None:
         """Code 3 without records, 0 where all is as recorded, 1 where a record says otherwise."""
         release = write_tree(tmp_path / "release", sample_files())
         asked = ("evidence", "check", release, *self.LEVELS, "--root", checkout)
-        assert self.run(monkeypatch, *asked) == 3
-        assert "NOT RUN" in capsys.readouterr().err
-        assert self.run(monkeypatch, "matrix", "publish", release, *self.LEVELS, "--root", checkout) == 0
-        capsys.readouterr()
-        assert self.run(monkeypatch, *asked) == 0
-        assert "6 records compared, 0 differences" in capsys.readouterr().out
+        unrecorded = invoke(*asked)
+        assert (unrecorded.code, "NOT RUN" in unrecorded.err) == (3, True)
+        assert invoke("matrix", "publish", release, *self.LEVELS, "--root", checkout).code == 0
+        same = invoke(*asked)
+        assert (same.code, "6 records compared, 0 differences" in same.out) == (0, True)
         record = next((checkout / "reports").rglob("inventory-gfx950.json"))
         text = record.read_text(encoding="utf-8")
         record.write_text(text.replace('"outcome": "fail"', '"outcome": "crash"', 1), encoding="utf-8")
-        assert self.run(monkeypatch, *asked, "--json") == 1
-        shown = json.loads(capsys.readouterr().out)
+        changed = invoke(*asked, "--json")
+        assert changed.code == 1
+        shown = json.loads(changed.out)
         assert [(c["what"], c["recorded"], c["seen"]) for c in shown["changes"]] == [
             ("outcome", "crash", "fail")
         ]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import io
 import json
 import random
-import sys
 import tarfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from aiter_conformance import cli, documents
+from aiter_conformance import documents
 from aiter_conformance.evidence import ReleaseId
 from aiter_conformance.gate import archive, bundle
 from aiter_conformance.gate.archive import RefusedError, pack, unpack
@@ -247,20 +247,12 @@ class TestCommand:
 
     @pytest.fixture
     def run(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+        self, invoke: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> Callable[..., tuple[int, str, str]]:
-        """Run ``bundle`` in an empty folder, as its entry point does."""
+        """Run ``bundle`` in an empty folder."""
         (tmp_path / "here").mkdir()
         monkeypatch.chdir(tmp_path / "here")
-
-        def run(*arguments: object) -> tuple[int, str, str]:
-            monkeypatch.setattr(sys, "argv", ["aiter-conformance", "bundle", *map(str, arguments)])
-            with pytest.raises(SystemExit) as ended:
-                cli.main()
-            captured = capsys.readouterr()
-            return int(ended.value.code or 0), captured.out, captured.err
-
-        return run
+        return partial(invoke, "bundle")
 
     def test_there_and_back(
         self, run: Callable[..., tuple[int, str, str]], tmp_path: Path, release_files: Files

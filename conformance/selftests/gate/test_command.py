@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import pytest
 
-from aiter_conformance import cli
 from aiter_conformance.cli.gate import default_levels
 from aiter_conformance.errors import InfrastructureError
 from aiter_conformance.evidence import Level
@@ -22,34 +21,18 @@ MOE = "aiter/fused_moe.py"
 QUICK = (Level.DECLARED, Level.INVENTORY)
 
 
-class Result(NamedTuple):
-    """What a command did."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Result]
+# What `invoke` of the folder above gives has code, out and err.
+Run = Callable[..., Any]
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run ``gate run`` with some arguments in an empty folder, as its entry point does."""
+def run(invoke: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run ``gate run`` with some arguments in an empty folder."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     # The release here is for readers: its code does not run, with or without what the tracer needs.
     monkeypatch.setattr("aiter_conformance.cli.gate.default_levels", lambda: [*QUICK])
-
-    def run(*arguments: object) -> Result:
-        monkeypatch.setattr(sys, "argv", ["aiter-conformance", "gate", "run", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        captured = capsys.readouterr()
-        code = ended.value.code
-        return Result(0 if code is None else int(code), captured.out, captured.err)
-
-    return run
+    return partial(invoke, "gate", "run")
 
 
 @pytest.fixture

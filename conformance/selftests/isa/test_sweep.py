@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from aiter_conformance import cli
 from aiter_conformance.errors import InfrastructureError, UsageError
 from aiter_conformance.isa import fast, judge, sweep
 from aiter_conformance.isa.judge import Judgement, Status
@@ -256,20 +255,17 @@ class TestCommand:
     """The command's exit codes."""
 
     @pytest.fixture
-    def run(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    def run(
+        self, invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> Callable[..., Any]:
         """Run ``isa sweep`` on a release with the given judgement for all; gives code, output and errors."""
 
-        def run(judgement: Judgement, *options: str, tmp_path: Path) -> tuple[object, str, str]:
+        def run(judgement: Judgement, *options: str) -> Any:
             def judged(_release: Any, paths: Sequence[str], *_: Any, **__: Any) -> list[sweep.Result]:
                 return [sweep.Result(path, path.split("/")[1], "0", judgement) for path in paths]
 
             monkeypatch.setattr(sweep, "sweep", judged)
-            tree = write_tree(tmp_path, sample_files())
-            monkeypatch.setattr(sys, "argv", ["aiter-conformance", "isa", "sweep", str(tree), *options])
-            with pytest.raises(SystemExit) as ended:
-                cli.main()
-            captured = capsys.readouterr()
-            return ended.value.code, captured.out, captured.err
+            return invoke("isa", "sweep", write_tree(tmp_path, sample_files()), *options)
 
         return run
 
@@ -283,34 +279,25 @@ class TestCommand:
         ],
         ids=lambda value: value.status.value if isinstance(value, Judgement) else str(value),
     )
-    def test_exit_codes(
-        self, run: Callable[..., Any], judgement: Judgement, code: int, tmp_path: Path
-    ) -> None:
+    def test_exit_codes(self, run: Callable[..., Any], judgement: Judgement, code: int) -> None:
         """0 right, 1 wrong, 3 where nothing was executed: that is never good."""
-        found, out, err = run(judgement, tmp_path=tmp_path)
+        found, out, err = run(judgement)
         assert found == code
         assert judgement.status.value in out
         assert ("NOT RUN" in err) is (code == 3)
 
-    def test_lists_little_executed(self, run: Callable[..., Any], tmp_path: Path) -> None:
+    def test_lists_little_executed(self, run: Callable[..., Any]) -> None:
         """Objects of which less than 70 % ran are listed, right or wrong."""
-        _, out, _ = run(Judgement(Status.RIGHT, None, 0.69), tmp_path=tmp_path)
+        _, out, _ = run(Judgement(Status.RIGHT, None, 0.69))
         assert "objects of which less than 70% ran:\n  69% of hsa/gfx942/" in out
-        _, out, _ = run(Judgement(Status.RIGHT, None, 0.7), tmp_path=tmp_path)
+        _, out, _ = run(Judgement(Status.RIGHT, None, 0.7))
         assert "\n0 objects" not in out
         assert "less than 70%" not in out
 
-    def test_json(self, run: Callable[..., Any], tmp_path: Path) -> None:
+    def test_json(self, run: Callable[..., Any]) -> None:
         """The limit and the arch are kept to, and every object has its result."""
-        _, out, _ = run(
-            Judgement(Status.WRONG, "why", 0.5),
-            "--json",
-            "--limit",
-            "1",
-            "--arch",
-            "gfx950",
-            tmp_path=tmp_path,
-        )
+        options = ("--json", "--limit", "1", "--arch", "gfx950")
+        _, out, _ = run(Judgement(Status.WRONG, "why", 0.5), *options)
         document = json.loads(out)
         assert document["counts"] == {"wrong": 1}
         [only] = document["objects"]
