@@ -91,7 +91,7 @@ class TestObserve:
         assert "some calls of this cell are there (cktile-2stage-w4a4)" in str(outcome.message)
 
     def test_a_family_that_names_no_file_leaves_nothing_open(self, tmp_path: Path) -> None:
-        """opus serves some calls too, but nothing in a tree says that it is there."""
+        """The family opus serves some calls too, but nothing in a tree says that it is there."""
         assert observe(tmp_path, {}, Cell("gfx950", "mxfp4-w4a16", "silu", "out")).reason is Reason.NO_KERNEL
 
     def test_router_weight_on_input_has_its_own_kernels(self, tmp_path: Path) -> None:

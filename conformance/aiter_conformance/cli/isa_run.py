@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -83,8 +84,10 @@ def run_command(
             continue
         what = seen.fault or _where(opened, case)
         click.echo(f"\n{seen.case}: {what}")
-        again = " --gelu" if case.gelu else ""
-        click.echo(f"  again: aiter-conformance isa run {release_text} {path} --shape {seen.shape}{again}")
+        # The words of a shape leave out its seed, which decides what the first wrong element is.
+        seed = f",seed={case.shape.seed}" if case.shape.seed else ""
+        again = ["--shape", seen.shape + seed, *(["--gelu"] if case.gelu else [])]
+        click.echo(f"  again: {shlex.join(['aiter-conformance', 'isa', 'run', release_text, path, *again])}")
     return int(bool(wrong))
 
 
@@ -108,8 +111,8 @@ def _where(opened: Opened, case: Case) -> str:
     rows, columns = np.flatnonzero(wrong.any(1)), np.flatnonzero(wrong.any(0))
     row, column = np.argwhere(wrong)[0]
     return (
-        f"{wrong.sum()} of {wrong.size} elements are off, in rows {rows[0]} to {rows[-1]} of {len(wrong)} and "
-        f"columns {columns[0]} to {columns[-1]} of {wrong.shape[1]}; the first is [{row}, {column}], which "
+        f"{wrong.sum()} of {wrong.size} elements are off, in rows {rows[0]} to {rows[-1]} of {len(wrong)} "
+        f"and columns {columns[0]} to {columns[-1]} of {wrong.shape[1]}; the first is [{row}, {column}], which "
         f"must be {expected[row, column]:.5g} (got {got[row, column]:.5g})"
     )
 
@@ -118,9 +121,11 @@ def choose_cases(kind: Variant, text: str | None, gelu: bool) -> tuple[Case, ...
     """The cases that ``--shape`` names; every case of the sweep without it.
 
     Raises:
-        UsageError: There is no such case, or sizes do not fit the kernel.
+        UsageError: There is no such case, sizes do not fit the kernel, or they ask a kernel of both stages
+            for what is an argument of stage 1 alone: it would not hear of it, and be called wrong.
     """
     from aiter_conformance.isa import judge, toy
+    from aiter_conformance.isa.launch import Family
 
     known = judge.cases(kind)
     if text is None or "=" not in text:
@@ -128,12 +133,14 @@ def choose_cases(kind: Variant, text: str | None, gelu: bool) -> tuple[Case, ...
         if not chosen:
             names = ", ".join(repr(case.name) for case in known)
             raise UsageError(f"--shape must be one of {names}, or sizes such as tokens=12 (got {text!r})")
+        if gelu:
+            raise UsageError(f"--gelu must come with sizes: a case has its own activation (got {text!r})")
         return chosen
     sizes = {}
     for part in text.split(","):
         name, _, value = part.partition("=")
         allowed = [field.name for field in fields(toy.Shape)]
-        if name not in allowed or not value.isdigit():
+        if name not in allowed or not value.isdecimal():
             raise UsageError(f"--shape must be NAME=NUMBER of {', '.join(allowed)} (got {part!r})")
         sizes[name] = int(value)
     shape = toy.Shape(**{"intermediate": kind.tile_n, **sizes})
@@ -149,6 +156,9 @@ def choose_cases(kind: Variant, text: str | None, gelu: bool) -> tuple[Case, ...
             raise UsageError(f"{name} must be a positive multiple of {step} (got {value})")
     if shape.topk > shape.experts or shape.experts > MOST or shape.tokens > MOST or shape.ksplit > 4:
         raise UsageError(f"topk must be at most experts, experts and tokens {MOST}, ksplit 4 (got {text})")
+    if kind.family is not Family.STAGE1 and (gelu or shape.ksplit):
+        asked = "--gelu" if gelu else "ksplit"
+        raise UsageError(f"{asked} must be asked of a stage-1 object (got one of both stages)")
     return (judge.Case("as given", shape, gelu),)
 
 

@@ -46,6 +46,16 @@ class TestLds:
         assert group.vector[0, 10].tolist() == [0x0102AB04] * 64
         assert group.vector[0, 11].tolist() == [0xAB] * 64
 
+    @pytest.mark.parametrize("active", [(1 << 64) - 1, 3])
+    @pytest.mark.parametrize("first", [0, 1])
+    def test_over_its_addresses(self, run: Run, first: int, active: int) -> None:
+        """A destination may hold the addresses: they are read before it is written."""
+        lines = ("ds_write_b64 v3, v[4:5]", f"ds_read_b64 v[{1 - first}:{2 - first}], v1")
+        vector = {1: LANE * 8, 3: LANE * 8, 4: LANE + 100, 5: LANE + 200}
+        group = run(*lines, lds=512, vector=vector, active=active)
+        assert group.vector[0, 1 - first, :2].tolist() == [100, 101]
+        assert group.vector[0, 2 - first, :2].tolist() == [200, 201]
+
     def test_inactive_lanes(self, run: Run) -> None:
         """Lanes that are off neither read nor write, and may hold any address."""
         lines = ("ds_write_b16 v1, v2", "ds_read_b32 v3, v1")
@@ -94,6 +104,24 @@ class TestBuffer:
         group = _run_buffer(run, text, vector={1: LANE * 8}, scalar={20: 16})
         assert group.vector[0, 8].tolist() == (1005 + 2 * LANE).tolist()
         assert group.vector[0, 9].tolist() == (1006 + 2 * LANE).tolist()
+
+    @pytest.mark.parametrize("active", [(1 << 64) - 1, 3])
+    @pytest.mark.parametrize("first", [0, 1])
+    def test_over_its_addresses(self, run: Run, first: int, active: int) -> None:
+        """A destination may hold the addresses: they are read before it is written."""
+        text = f"buffer_load_dwordx2 v[{1 - first}:{2 - first}], v1, s[4:7], 0 offen"
+        group = _run_buffer(run, text, vector={1: LANE * 8}, active=active)
+        assert group.vector[0, 1 - first, :2].tolist() == [1000, 1002]
+        assert group.vector[0, 2 - first, :2].tolist() == [1001, 1003]
+
+    def test_one_lane_outside(self, run: Run) -> None:
+        """One lane out of 64 beyond num_records reads 0; one beyond the allocation is a fault that names it."""
+        text = "buffer_load_dword v8, v1, s[4:7], 0 offen"
+        offsets = np.where(LANE == 40, 1024, LANE * 4)
+        group = _run_buffer(run, text, vector={1: offsets})
+        assert group.vector[0, 8].tolist() == np.where(LANE == 40, 0, 1000 + LANE).tolist()
+        with pytest.raises(KernelFaultError, match="lane 40; nearest allocation 'data' has 1024 bytes"):
+            _run_buffer(run, text, records=4096, vector={1: offsets})
 
     def test_records(self, run: Run) -> None:
         """Each dword beyond num_records reads 0, the others do not."""

@@ -12,10 +12,10 @@ import math
 import numpy as np
 
 from aiter_conformance.isa.decode import AUX, DESTINATION, KIND0, VALUE0
-from aiter_conformance.isa.fast.bits import from_bits, from_f16, to_bits
+from aiter_conformance.isa.fast.bits import from_bits, from_f16
 from aiter_conformance.isa.fast.jit import compiled, inlined
 from aiter_conformance.isa.fast.lanes import SOURCE_ROW, source
-from aiter_conformance.isa.fast.tile import multiply
+from aiter_conformance.isa.fast.tile import add_and_store, multiply
 from aiter_conformance.isa.opcodes import Op
 
 u32, i64, i32, f32, f64 = np.uint32, np.int64, np.int32, np.float32, np.float64
@@ -108,23 +108,6 @@ def _store_integers(v, d, total):
                 v[d + r, 16 * quarter + n] = u32(i64(total[(4 * quarter + r) * 16 + n]))
 
 
-@compiled
-def _add_floats(v, c, total):
-    for r in range(4):
-        for quarter in range(4):
-            for n in range(16):
-                total[(4 * quarter + r) * 16 + n] += f64(from_bits(v[c + r, 16 * quarter + n]))
-
-
-@compiled
-def _store_floats(v, d, total):
-    for r in range(4):
-        for quarter in range(4):
-            for n in range(16):
-                value = total[(4 * quarter + r) * 16 + n]
-                v[d + r, 16 * quarter + n] = to_bits(f32(value)) if value == value else u32(0x7FC00000)
-
-
 @inlined
 def matrix(op, row, v, s, fnuz, work):
     """Execute one."""
@@ -160,10 +143,8 @@ def matrix(op, row, v, s, fnuz, work):
         c = i64(SOURCE_ROW)
         for lane in range(64):
             v[c, lane] = v[c + 1, lane] = v[c + 2, lane] = v[c + 3, lane] = u32(row[VALUE0 + 4])
-    # All of C before any of D, which may overlap it.
     if op == Op.V_MFMA_I32_16X16X32_I8:
         _add_integers(v, c, total)
         _store_integers(v, i64(row[DESTINATION]), total)
     else:
-        _add_floats(v, c, total)
-        _store_floats(v, i64(row[DESTINATION]), total)
+        add_and_store(total, v, c, i64(row[DESTINATION]))

@@ -13,7 +13,7 @@ from aiter_conformance.isa.assembly import M0
 from aiter_conformance.isa.decode import DESTINATION, DWORDS, FLAG_LDS, FLAG_RETURN, FLAGS, OFFSET, VALUE0
 from aiter_conformance.isa.fast.bits import from_bits, from_f16, to_bf16, to_bits, to_f16
 from aiter_conformance.isa.fast.jit import compiled, inlined
-from aiter_conformance.isa.fast.lanes import RESULT_ROW, commit, exec_mask, scalar32, scalar64, source
+from aiter_conformance.isa.fast.lanes import ALL, RESULT_ROW, commit, exec_mask, scalar32, scalar64, source
 from aiter_conformance.isa.machine import END, LIMIT, START, WRITABLE, FaultKind
 from aiter_conformance.isa.opcodes import Op
 
@@ -24,9 +24,22 @@ _ALIGNMENT, _DESCRIPTOR = int(FaultKind.GLOBAL_ALIGNMENT), int(FaultKind.DESCRIP
 
 
 @inlined
+def _extent(v, at):
+    """Lowest and highest value of all lanes of a row, and all of their bits together."""
+    low, high, bits = v[at, 0], v[at, 0], u32(0)
+    for lane in range(64):
+        low, high, bits = min(low, v[at, lane]), max(high, v[at, lane]), bits | v[at, lane]
+    return i64(low), i64(high), i64(bits)
+
+
+@inlined
 def _check_lds(v, mask, first, stride, at_row, size, limit, place):
     """Check accesses at ``first + stride * lane`` plus, unless it is negative, the lane's value of a row."""
     align = min(size, 4) - 1
+    if mask == u64(ALL) and at_row >= 0:
+        low, high, bits = _extent(v, at_row)
+        if first + low >= 0 and first + high <= limit - size and not ((first | bits) & align):
+            return 0
     for lane in range(64):
         if (mask >> u64(lane)) & u64(1):
             address = first + stride * lane + (i64(v[at_row, lane]) if at_row >= 0 else 0)
@@ -66,6 +79,13 @@ def lds(op, row, v, s, memory, place):
 @inlined
 def _read_lds(v, mask, at, offset, size, to, memory):
     words = memory.view(np.uint32)
+    if mask == u64(ALL) and size > 1:
+        for lane in range(64):  # the destination may overlap the addresses
+            v[RESULT_ROW, lane] = v[at, lane]
+        for r in range(size >> 2):
+            for lane in range(64):
+                v[to + r, lane] = words[((i64(v[RESULT_ROW, lane]) + offset) >> 2) + r]
+        return
     for lane in range(64):
         if (mask >> u64(lane)) & u64(1):
             address = i64(v[at, lane]) + offset
@@ -186,6 +206,31 @@ def _atomic(op, row, v, lane, raw32, word):
 
 
 @inlined
+def _holds(first, last, bounds):
+    """Whether one allocation has all bytes from first to before last, without its slack."""
+    for i in range(len(bounds)):
+        if bounds[i, START] <= first and last <= bounds[i, END]:
+            return True
+    return False
+
+
+@inlined
+def _load_all(v, at, origin, dwords, to, to_lds, places, raw32, words):
+    """Load aligned dwords of every lane that need no check; origin is the dword of offset 0."""
+    if to_lds:
+        for lane in range(64):
+            word = origin + (i64(v[at, lane]) >> 2)
+            for r in range(dwords):
+                words[((places + 4 * dwords * lane) >> 2) + r] = raw32[word + r]
+        return
+    for lane in range(64):  # the destination may overlap the addresses
+        v[RESULT_ROW, lane] = v[at, lane] >> u32(2)
+    for r in range(dwords):
+        for lane in range(64):
+            v[to + r, lane] = raw32[origin + i64(v[RESULT_ROW, lane]) + r]
+
+
+@inlined
 def _buffer(op, row, v, s, local, raw32, base, bounds, uses, place):
     mask, hint, dwords = exec_mask(s), 0, i64(row[DWORDS])
     store, to_lds = op >= Op.BUFFER_STORE_DWORD, (row[FLAGS] & FLAG_LDS) != 0
@@ -204,6 +249,14 @@ def _buffer(op, row, v, s, local, raw32, base, bounds, uses, place):
     words = local.view(np.uint32)
     at = source(v, s, row, first, 0)
     to = i64(row[VALUE0]) if store else i64(row[DESTINATION])
+    if mask == u64(ALL) and not store:
+        low, high, bits = _extent(v, at)
+        # The usual case, every lane within one allocation, is checked once.
+        origin = start + shift + i64(row[OFFSET]) - base
+        within = high + i64(row[OFFSET]) + 4 * dwords <= records - shift
+        if within and not (origin | bits) & 3 and _holds(origin + low, origin + high + 4 * dwords, bounds):
+            _load_all(v, at, origin >> 2, dwords, to, to_lds, places, raw32, words)
+            return 0
     for lane in range(64):
         if (mask >> u64(lane)) & u64(1):
             offset = i64(v[at, lane]) + i64(row[OFFSET])
