@@ -208,10 +208,10 @@ def _atomic(op, row, v, lane, raw32, word):
 @inlined
 def _holds(first, last, bounds):
     """Whether one allocation has all bytes from first to before last, without its slack."""
+    found = False
     for i in range(len(bounds)):
-        if bounds[i, START] <= first and last <= bounds[i, END]:
-            return True
-    return False
+        found |= bounds[i, START] <= first and last <= bounds[i, END]
+    return found
 
 
 @inlined
