@@ -112,8 +112,8 @@ def _where(opened: Opened, case: Case) -> str:
     row, column = np.argwhere(wrong)[0]
     return (
         f"{wrong.sum()} of {wrong.size} elements are off, in rows {rows[0]} to {rows[-1]} of {len(wrong)} "
-        f"and columns {columns[0]} to {columns[-1]} of {wrong.shape[1]}; the first is [{row}, {column}], which "
-        f"must be {expected[row, column]:.5g} (got {got[row, column]:.5g})"
+        f"and columns {columns[0]} to {columns[-1]} of {wrong.shape[1]}; the first is [{row}, {column}], "
+        f"which must be {expected[row, column]:.5g} (got {got[row, column]:.5g})"
     )
 
 
@@ -134,7 +134,8 @@ def choose_cases(kind: Variant, text: str | None, gelu: bool) -> tuple[Case, ...
             names = ", ".join(repr(case.name) for case in known)
             raise UsageError(f"--shape must be one of {names}, or sizes such as tokens=12 (got {text!r})")
         if gelu:
-            raise UsageError(f"--gelu must come with sizes: a case has its own activation (got {text!r})")
+            got = "none" if text is None else repr(text)
+            raise UsageError(f"--gelu must come with sizes: a case has its own activation (got {got})")
         return chosen
     sizes = {}
     for part in text.split(","):
