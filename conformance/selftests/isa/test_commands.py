@@ -57,7 +57,7 @@ class TestChooseCases:
         [gelu] = choose_cases(kind, "intermediate=192", True)
         assert (gelu.gelu, gelu.shape) == (True, Shape(intermediate=192))
 
-    @pytest.mark.parametrize("text", ["experts=4096,tokens=4096,topk=4096", "ksplit=4", "topk=4"])
+    @pytest.mark.parametrize("text", ["experts=4096,tokens=4096,topk=4096", "hidden=4096,ksplit=4", "topk=4"])
     def test_the_largest(self, text: str) -> None:
         """The limits themselves are allowed."""
         assert len(choose_cases(read_variant("gfx942", STAGE1), text, False)) == 1
@@ -67,8 +67,8 @@ class TestChooseCases:
         [
             (
                 "least",
-                "--shape must be one of 'few', 'full, gelu', 'more', 'deep', 'odd', 'K split in 2', "
-                "'K split in 4, gelu', or sizes such as tokens=12 (got 'least')",
+                "--shape must be one of 'few', 'full, gelu', 'more', 'deep', 'K split in 2', "
+                "'K split in 4, gelu', 'odd', or sizes such as tokens=12 (got 'least')",
             ),
             *(
                 (
@@ -89,6 +89,10 @@ class TestChooseCases:
             ("intermediate=96", "intermediate must be a positive multiple of 64 (got 96)"),
             ("tokens=0", "tokens must be a positive multiple of 1 (got 0)"),
             ("topk=0", "topk must be a positive multiple of 1 (got 0)"),
+            (
+                "hidden=512,ksplit=2",
+                "hidden must be a multiple of 1024 with ksplit=2, as AITER divides K in parts of 256 alone (got 512)",
+            ),
             ("groups=0", "groups must be a positive multiple of 1 (got 0)"),
             *(
                 (text, f"topk must be at most experts, experts and tokens 4096, ksplit 4 (got {text})")

@@ -18,6 +18,7 @@ from aiter_conformance.isa.execute import Core
 from aiter_conformance.isa.judge import Case, Status, cases, judge, observe
 from aiter_conformance.isa.launch import Family
 from aiter_conformance.isa.variant import Variant, read_variant
+from aiter_conformance.publish.sweep import ODD
 
 NAME = "hsa/gfx942/fmoe/silu/fmoe_bf16_noquantBf16_g1u0_silu_1tg_32x128.co"
 STAGE1 = "hsa/gfx942/fmoe_2stages/fmoe_stage1_bf16_pertokenFp8_g1u1_32x128_3tg_pf2.co"
@@ -190,6 +191,8 @@ class TestCases:
         assert {512, 768, 1024, 1536, 2048} <= {shape.hidden for shape in shapes}
         assert any(shape.experts > shape.tokens * shape.topk for shape in shapes)
         assert any(shape.intermediate > kind.tile_n for shape in shapes)
+        assert cases(kind)[-1].name == ODD
+        assert [shape.hidden % 512 for shape in shapes].count(256) == 1
 
     def test_stage1_takes_both_activations_and_split_k(self) -> None:
         """They are arguments of a stage-1 object, so that both are asked for."""

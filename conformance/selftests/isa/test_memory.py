@@ -115,7 +115,7 @@ class TestBuffer:
         assert group.vector[0, 2 - first, :2].tolist() == [1001, 1003]
 
     def test_one_lane_outside(self, run: Run) -> None:
-        """One lane out of 64 beyond num_records reads 0; one beyond the allocation is a fault that names it."""
+        """One lane of 64 beyond num_records reads 0; one beyond the allocation is a fault that names it."""
         text = "buffer_load_dword v8, v1, s[4:7], 0 offen"
         offsets = np.where(LANE == 40, 1024, LANE * 4)
         group = _run_buffer(run, text, vector={1: offsets})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,9 +68,18 @@ class TestPage:
         """Results are counted by release and arch, with the median share and the objects below the limit."""
         lines = [published.line(r) for r in RESULTS]
         page = published.page({"0.1.7": lines, "0.1.20.post1": lines[:1]})
-        assert "| 0.1.20.post1 | gfx950 | 1 | 0 | 0 | 0 | 98.8% | 0 |" in page
-        assert "| 0.1.7 | gfx950 | 1 | 2 | 1 | 0 | 90.0% | 1 |" in page
+        assert "| 0.1.20.post1 | gfx950 | 1 | 0 | 0 | 0 | 0 | 98.8% | 0 |" in page
+        assert "| 0.1.7 | gfx950 | 1 | 2 | 0 | 1 | 0 | 90.0% | 1 |" in page
         assert page.index("## 0.1.20.post1") < page.index("## 0.1.7\n")
+
+    def test_wrong_in_the_last_case_alone(self) -> None:
+        """Objects that are wrong at an odd multiple of 256 alone are counted and listed apart."""
+        wrong = published.line(RESULTS[1])
+        odd = replace(wrong, object=f"{wrong.object}_b", reason="odd (tokens=3): relative error 1")
+        page = published.page({"0.1.7": [wrong, odd]})
+        assert "| 0.1.7 | gfx950 | 0 | 1 | 1 | 0 | 0 |" in page
+        assert page.index("### Wrong\n") < page.index("few (tokens=3): wrong")
+        assert page.index("### Wrong at an odd multiple of 256 alone") < page.index("odd (tokens=3)")
 
     def test_kinds(self) -> None:
         """Wrong objects that differ in sizes only are one row; those of which little ran are listed."""
