@@ -91,7 +91,8 @@ class TestChooseCases:
             ("topk=0", "topk must be a positive multiple of 1 (got 0)"),
             (
                 "hidden=512,ksplit=2",
-                "hidden must be a multiple of 1024 with ksplit=2, as AITER divides K in parts of 256 alone (got 512)",
+                "hidden must be a multiple of 1024 with ksplit=2, "
+                "as AITER divides K in parts of 256 alone (got 512)",
             ),
             ("groups=0", "groups must be a positive multiple of 1 (got 0)"),
             *(
