@@ -10,7 +10,7 @@ from pathlib import Path
 from aiter_conformance.isa import codeobject, decode, fast, launch, toy
 from aiter_conformance.isa.execute import Core
 from aiter_conformance.isa.judge import SLACK
-from aiter_conformance.isa.sweep import find_object
+from aiter_conformance.isa.objects import find_object
 from aiter_conformance.isa.variant import read_variant
 from aiter_conformance.release.artefact import open_release
 

@@ -116,12 +116,12 @@ def sweep_command(
     Results are kept under build/isa: after an interrupt, the same command goes on where it stopped. Exit code
     1 if an object is wrong, 3 if none could be executed.
     """
-    from aiter_conformance.isa import sweep
+    from aiter_conformance.isa import objects, sweep
 
     if publish and (archs or family or limit):
         raise UsageError("--publish must be given without --arch, --family and --limit: all objects are")
     with open_release(release_text) as opened, progress() as advance:
-        paths = sweep.named_objects(opened, archs, family)[:limit]
+        paths = objects.named_objects(opened, archs, family)[:limit]
         results = sweep.sweep(
             opened,
             paths,

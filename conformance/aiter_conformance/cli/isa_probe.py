@@ -54,11 +54,11 @@ def probe_command(
     and the LDS accesses of two waves that no barrier orders. Exit code 0 whatever is found.
     """
     from aiter_conformance import isa_probe
-    from aiter_conformance.isa import fast, sweep
+    from aiter_conformance.isa import fast, objects
     from aiter_conformance.isa_probe.order import orders
 
     folder = root / "build" / "isa"
-    opened = sweep.open_object(release_text, object_text, folder)
+    opened = objects.open_object(release_text, object_text, folder)
     [case] = choose_cases(opened.kind, shape_text, gelu)
     report = isa_probe.probe(opened, case, fast.load(folder), orders(turn))
     if as_json:

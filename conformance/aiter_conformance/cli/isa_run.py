@@ -16,7 +16,7 @@ from aiter_conformance.errors import UsageError
 
 if TYPE_CHECKING:
     from aiter_conformance.isa.judge import Case
-    from aiter_conformance.isa.sweep import Opened
+    from aiter_conformance.isa.objects import Opened
     from aiter_conformance.isa.variant import Variant
 
 MOST = 4096
@@ -46,9 +46,9 @@ def run_command(
 
     OBJECT is a path in the release, or a part of it that only one object has. Exit code 1 if it is wrong.
     """
-    from aiter_conformance.isa import sweep
+    from aiter_conformance.isa import objects
 
-    opened = sweep.open_object(release_text, object_text, root / "build" / "isa")
+    opened = objects.open_object(release_text, object_text, root / "build" / "isa")
     path = opened.path
     chosen = choose_cases(opened.kind, shape_text, gelu)
     observations = [opened.observe(case) for case in chosen]

@@ -21,8 +21,8 @@ from aiter_conformance.isa.execute import Core
 from aiter_conformance.isa.fast import FastCore
 from aiter_conformance.isa.judge import Case
 from aiter_conformance.isa.machine import KernelFaultError
+from aiter_conformance.isa.objects import Opened
 from aiter_conformance.isa.opcodes import Op
-from aiter_conformance.isa.sweep import Opened
 from aiter_conformance.isa_probe.order import USUAL, Order, OrderedCore
 from aiter_conformance.isa_probe.recorder import Conflict, PastEnd, Recorder
 

@@ -12,7 +12,7 @@ import pytest
 
 from aiter_conformance import cli, isa_probe
 from aiter_conformance.errors import UsageError
-from aiter_conformance.isa import fast, judge, sweep
+from aiter_conformance.isa import fast, judge, objects
 from aiter_conformance.isa.codeobject import Kernel
 from aiter_conformance.isa.decode import OP, TARGET, Program
 from aiter_conformance.isa.execute import QUANTUM, Core, execute
@@ -295,8 +295,8 @@ class TestOrderedCore:
 class TestShipped:
     """Shipped objects."""
 
-    def _opened(self, wheel: Path, cache_dir: Path, path: str) -> sweep.Opened:
-        return sweep.open_object(str(wheel), path, cache_dir)
+    def _opened(self, wheel: Path, cache_dir: Path, path: str) -> objects.Opened:
+        return objects.open_object(str(wheel), path, cache_dir)
 
     def test_known_race(self, wheel: Path, cache_dir: Path, fast_core: fast.FastCore) -> None:
         """A kernel that re-uses LDS at its end without a barrier: right by turns, wrong with a wave ahead."""

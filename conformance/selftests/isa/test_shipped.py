@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aiter_conformance.isa import codeobject, decode, fast, judge, launch, reference, sweep, toy
+from aiter_conformance.isa import codeobject, decode, fast, judge, launch, objects, reference, toy
 from aiter_conformance.isa.machine import Buffer, KernelFaultError
 from aiter_conformance.isa.opcodes import Op
 from aiter_conformance.isa.reference import core as reference_core
@@ -148,11 +148,11 @@ class TestFlat:
         "gfx950/fmoe/silu/fmoe_bf16_pertokenMXfp4_g1u1_flat_novs_silu_16x256",
     )
 
-    def _opened(self, cache_dir: Path, name: str) -> sweep.Opened:
+    def _opened(self, cache_dir: Path, name: str) -> objects.Opened:
         clone = os.environ.get("AITER_GIT_DIR")
         if not clone:
             pytest.skip("NOT RUN: set AITER_GIT_DIR to a clone of ROCm/aiter with its tags")
-        return sweep.open_object(f"git:{clone}@v0.1.20.post1", f"{name}.co", cache_dir)
+        return objects.open_object(f"git:{clone}@v0.1.20.post1", f"{name}.co", cache_dir)
 
     @pytest.mark.parametrize("name", NAMES)
     def test_right(self, cache_dir: Path, name: str) -> None:

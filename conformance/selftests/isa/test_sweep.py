@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from aiter_conformance.errors import InfrastructureError, UsageError
-from aiter_conformance.isa import fast, judge, sweep
+from aiter_conformance.isa import fast, judge, objects, sweep
 from aiter_conformance.isa.judge import Judgement, Status
 from aiter_conformance.isa.opcodes import Op
 from aiter_conformance.isa.reference import core as reference_core
@@ -54,20 +54,20 @@ class TestNamedObjects:
         """Every object that a manifest names, there or not; none that nothing names."""
         orphan, named, absent = (f"{FOLDER}/{name}.co" for name in "abc")
         files = _release_of({named: b""}, also=[absent]) | {orphan: b""}
-        assert sweep.named_objects(sample_release(files)) == [named, absent]
+        assert objects.named_objects(sample_release(files)) == [named, absent]
 
     def test_filters(self) -> None:
         """By arch and by a part of the path."""
         release = sample_release(sample_files())
-        everything = sweep.named_objects(release)
+        everything = objects.named_objects(release)
         assert {path.split("/")[1] for path in everything} == {"gfx942", "gfx950"}
-        assert sweep.named_objects(release, ["gfx950"]) == [p for p in everything if "gfx950" in p]
-        assert sweep.named_objects(release, family=everything[0]) == [everything[0]]
+        assert objects.named_objects(release, ["gfx950"]) == [p for p in everything if "gfx950" in p]
+        assert objects.named_objects(release, family=everything[0]) == [everything[0]]
 
     def test_nothing_is_an_error(self) -> None:
         """A filter that leaves nothing is a mistake, not a clean sweep."""
         with pytest.raises(UsageError, match="must name an object with 'fnord'"):
-            sweep.named_objects(sample_release(sample_files()), family="fnord")
+            objects.named_objects(sample_release(sample_files()), family="fnord")
 
 
 class TestFindObject:
@@ -77,15 +77,15 @@ class TestFindObject:
         """A whole path, its end without the suffix, or a part that is unique."""
         release = sample_release(_release_of({f"{FOLDER}/ab.co": b"", f"{FOLDER}/xab.co": b""}))
         for text in (f"{FOLDER}/ab.co", "silu/ab", "ab.co", "ab"):
-            assert sweep.find_object(release, text) == f"{FOLDER}/ab.co"
-        assert sweep.find_object(release, "xa") == f"{FOLDER}/xab.co"
+            assert objects.find_object(release, text) == f"{FOLDER}/ab.co"
+        assert objects.find_object(release, "xa") == f"{FOLDER}/xab.co"
 
     @pytest.mark.parametrize(("text", "words"), [("silu", "must be one object"), ("z", "none has it")])
     def test_refuses(self, text: str, words: str) -> None:
         """Several, or none."""
         release = sample_release(_release_of({f"{FOLDER}/ab.co": b"", f"{FOLDER}/cd.co": b""}))
         with pytest.raises(UsageError, match=words):
-            sweep.find_object(release, text)
+            objects.find_object(release, text)
 
 
 class TestKept:
@@ -114,7 +114,7 @@ class TestKept:
 
     def _sweep(self, files: dict[str, bytes], folder: Path) -> list[sweep.Result]:
         release = sample_release(files)
-        return sweep.sweep(release, sweep.named_objects(release), folder)
+        return sweep.sweep(release, objects.named_objects(release), folder)
 
     def test_resumes(self, judged: list[str], tmp_path: Path) -> None:
         """After an interrupt, what was done is not done again, and all results come in order."""
@@ -170,7 +170,7 @@ class TestLoadObjects:
         end = good.index(bytes.fromhex("000081bf"))  # s_endpgm
         unknown = good[:end] + b"\xff\xff\xff\xff" + good[end + 4 :]
         contents = [("a", b"rubbish"), ("b", good[: len(good) // 2]), ("c", unknown), ("d", good)]
-        found = {path: code for path, code, _ in sweep.load_objects(contents)}
+        found = {path: code for path, code, _ in objects.load_objects(contents)}
         reasons = {path: c.reason for path, c in found.items() if isinstance(c, Judgement)}
         assert sorted(reasons) == ["a", "b", "c"]
         assert all(c.status is Status.NOT_EXECUTABLE for c in found.values() if isinstance(c, Judgement))
@@ -185,7 +185,7 @@ class TestJudgeShipped:
         self, good: bytes, fast_core: fast.FastCore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The object is right; with an exponential that returns its operand it is wrong; so is it as int8."""
-        [(_, code, program)] = sweep.load_objects([("x", good)])
+        [(_, code, program)] = objects.load_objects([("x", good)])
         assert not isinstance(code, Judgement)
         assert program is not None
         assert judge.judge(code, program, GOOD, fast_core).status is Status.RIGHT

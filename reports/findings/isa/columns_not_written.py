@@ -10,7 +10,7 @@ import sys
 import numpy as np
 
 from aiter_conformance.isa import launch, toy
-from aiter_conformance.isa.sweep import open_object
+from aiter_conformance.isa.objects import open_object
 
 OBJECTS = (
     "gfx950/fmoe/silu/fmoe_bf16_pertokenFp8_g1u1_vs_silu_1tg_32x128.co",

@@ -8,7 +8,7 @@ RELEASE is a wheel of amd-aiter, a tree, git:DIR@TAG or installed. Needs aiter-m
 import sys
 
 from aiter_conformance.isa.judge import Case
-from aiter_conformance.isa.sweep import named_objects, open_object
+from aiter_conformance.isa.objects import named_objects, open_object
 from aiter_conformance.isa.toy import Shape
 from aiter_conformance.release.artefact import open_release
 

@@ -9,7 +9,7 @@ import sys
 
 from aiter_conformance.errors import UsageError
 from aiter_conformance.isa.judge import BUDGET, Case
-from aiter_conformance.isa.sweep import open_object
+from aiter_conformance.isa.objects import open_object
 from aiter_conformance.isa.toy import Shape
 
 print(f"expected: a wave ends within {BUDGET} instructions; all of the SiLU object take 10,640")  # noqa: T201

@@ -12,7 +12,7 @@ import numpy as np
 
 from aiter_conformance.isa import launch, toy
 from aiter_conformance.isa.judge import SLACK
-from aiter_conformance.isa.sweep import open_object
+from aiter_conformance.isa.objects import open_object
 
 OBJECTS = (
     "gfx942/fmoe/gelu/fmoe_bf16_pertokenFp8_g1u1_vs_gelu_1tg_32x256.co",

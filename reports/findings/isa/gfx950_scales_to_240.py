@@ -12,7 +12,7 @@ import numpy as np
 
 from aiter_conformance.isa import toy
 from aiter_conformance.isa.judge import Case, cases
-from aiter_conformance.isa.sweep import open_object
+from aiter_conformance.isa.objects import open_object
 
 OBJECTS = (
     "gfx950/fmoe/silu/fmoe_bf16_blockscaleFp8_g1u1_vs_silu_1tg_32x256.co",

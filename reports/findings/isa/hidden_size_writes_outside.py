@@ -8,7 +8,7 @@ RELEASE is a wheel of amd-aiter, a tree, git:DIR@TAG or installed. Needs aiter-m
 import sys
 
 from aiter_conformance.isa.judge import Case
-from aiter_conformance.isa.sweep import open_object
+from aiter_conformance.isa.objects import open_object
 from aiter_conformance.isa.toy import Shape
 
 OBJECTS = (

@@ -11,7 +11,7 @@ import numpy as np
 
 from aiter_conformance.errors import UsageError
 from aiter_conformance.isa import launch, toy
-from aiter_conformance.isa.sweep import open_object
+from aiter_conformance.isa.objects import open_object
 
 SIZES = {  # tile: (hidden size, intermediate)
     "16x256": ((1024, 256), (1536, 256), (2048, 256), (2560, 256), (4096, 256)),

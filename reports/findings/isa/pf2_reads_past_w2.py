@@ -10,7 +10,7 @@ import sys
 from aiter_conformance.errors import UsageError
 from aiter_conformance.isa import launch, toy
 from aiter_conformance.isa.machine import KernelFaultError
-from aiter_conformance.isa.sweep import open_object
+from aiter_conformance.isa.objects import open_object
 
 NAME = "gfx950/fmoe/silu/fmoe_bf16_blockscaleFp8_g1u1_vs_silu_1tg_pf2_16x128.co"
 try:
