@@ -216,17 +216,17 @@ class TestPage:
     def test_objects_that_compute_wrong_are_counted(self, matrix: Matrix) -> None:
         """A swept release says of each arch how many objects are wrong; one that was not is silent."""
         swept = [
-            Line(f"{arch}/fmoe/x_{number}", status, "", "", "", "", "")
+            Line(f"{arch}/fmoe/x_{number}", status, "", "", "", "", reason)
             for arch, statuses in {
-                "gfx942": ["wrong", "right", "wrong", "not executable"],
-                "gfx950": ["right"],
+                "gfx942": [("wrong", "few ()"), ("right", ""), ("wrong", "few ()"), ("not executable", "")],
+                "gfx950": [("right", ""), ("wrong", "odd ()")],
             }.items()
-            for number, status in enumerate(statuses)
+            for number, (status, reason) in enumerate(statuses)
         ]
         text = page.render(matrix, AXES, swept)
         assert (
-            "2 of 4 objects of gfx942 computed wrong and 1 could not be executed; "
-            "0 of 1 objects of gfx950 computed wrong in the emulator"
+            "In the emulator, at small shapes, 2 of 4 objects of gfx942 computed wrong, and 1 could not be executed; "
+            "0 of 2 objects of gfx950 computed wrong, 1 more at a hidden size that is an odd multiple of 256. See"
         ) in text
         assert "(../../../reports/isa/0.1.7.csv)" in text
         assert "computed wrong" not in page.render(matrix, AXES)

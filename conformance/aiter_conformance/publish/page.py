@@ -12,7 +12,7 @@ from aiter_conformance.evidence import Level
 from aiter_conformance.families import load_families
 from aiter_conformance.matrix import CellState, Matrix
 from aiter_conformance.publish.markdown import table, template
-from aiter_conformance.publish.sweep import Line
+from aiter_conformance.publish.sweep import WRONG_AT_ODD, Line
 from aiter_conformance.publish.tables import (
     ROUTER_WORDS,
     count_verdicts,
@@ -68,10 +68,12 @@ def _swept(lines: Sequence[Line]) -> list[str]:
     """Return for each arch how many of its objects computed wrong in the emulator, as clauses."""
     said = []
     for arch in sorted({line.arch for line in lines}):
-        statuses = Counter(line.status for line in lines if line.arch == arch)
-        clause = f"{statuses['wrong']} of {statuses.total()} objects of {arch} computed wrong"
-        if statuses["not executable"]:
-            clause += f" and {statuses['not executable']} could not be executed"
+        results = Counter(line.result for line in lines if line.arch == arch)
+        clause = f"{results['wrong']} of {results.total()} objects of {arch} computed wrong"
+        if results[WRONG_AT_ODD]:
+            clause += f", {results[WRONG_AT_ODD]} more at a hidden size that is an odd multiple of 256"
+        if results["not executable"]:
+            clause += f", and {results['not executable']} could not be executed"
         said.append(clause)
     return said
 
