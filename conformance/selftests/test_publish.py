@@ -226,8 +226,8 @@ class TestPage:
         text = page.render(matrix, AXES, swept)
         assert (
             "In the emulator, at small shapes, 2 of 4 objects of gfx942 computed wrong, and 1 could not be "
-            "executed; 0 of 2 objects of gfx950 computed wrong, 1 more at a hidden size that is an odd multiple "
-            "of 256. See"
+            "executed; 0 of 2 objects of gfx950 computed wrong, 1 more at a hidden size that is an odd "
+            "multiple of 256. See"
         ) in text
         assert "(../../../reports/isa/0.1.7.csv)" in text
         assert "computed wrong" not in page.render(matrix, AXES)
