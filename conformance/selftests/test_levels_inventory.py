@@ -41,11 +41,14 @@ class TestObserve:
         outcome = observe(tmp_path, kernels("one_more", "two_more"))
         assert (outcome.kind, outcome.details) == (Kind.PASS, {"kernels": {"asm-1stage-ptpc": 2}})
 
-    def test_a_kernel_without_its_file_is_not_counted(self, tmp_path: Path) -> None:
-        """A row whose object is missing does not count; a sound one beside it does."""
+    def test_one_kernel_without_its_file_fails(self, tmp_path: Path) -> None:
+        """A row whose object is missing fails the cell, whatever is sound beside it: AITER may pick it."""
         files = kernels("one_more", "two_more")
         del files[f"{FOLDER}/two_more.co"]
-        assert observe(tmp_path, files).details == {"kernels": {"asm-1stage-ptpc": 1}}
+        outcome = observe(tmp_path, files)
+        assert (outcome.kind, outcome.reason) == (Kind.FAIL, Reason.KERNEL_BROKEN)
+        assert outcome.details == {"kernels": {"asm-1stage-ptpc": 1}}
+        assert "1 of 2 of asm-1stage-ptpc, such as two_more" in str(outcome.message)
 
     @pytest.mark.parametrize("fault", ["missing", "wrong-arch", "other-symbol"])
     def test_only_broken_kernels_fail(self, tmp_path: Path, fault: str) -> None:

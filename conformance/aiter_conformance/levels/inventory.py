@@ -184,9 +184,16 @@ def _observe_kernels(contents: Contents, manifests: dict[str, Manifest], cell: C
         if sound:
             kernels[family.name] = sound
             shipped |= family.complete
-        elif rows:
-            broken.append(family.name)
+        faulty = [row.kernel for row in rows if not row.sound]
+        if faulty:
+            broken.append(f"{len(faulty)} of {len(rows)} of {family.name}, such as {faulty[0]}")
     details = {"kernels": kernels} if kernels else {}
+    if broken:
+        message = (
+            f"The release lists kernels for this cell that are broken ({'; '.join(broken)}). AITER picks by "
+            "its lists alone, so that a call that gets one cannot load it."
+        )
+        return Outcome(Kind.FAIL, Reason.KERNEL_BROKEN, message, details)
     if shipped:
         return Outcome(Kind.PASS, details=details)
     if any(kernels.values()):
@@ -195,11 +202,6 @@ def _observe_kernels(contents: Contents, manifests: dict[str, Manifest], cell: C
     if kernels:
         message = "Nothing is shipped in machine code; it is built on first use, out of sight here."
         return Outcome(Kind.NOT_RUN, Reason.BUILT_ON_FIRST_USE, message, details)
-    if broken:
-        message = (
-            f"The release lists kernels for this cell ({', '.join(broken)}), and all of them are broken."
-        )
-        return Outcome(Kind.FAIL, Reason.KERNEL_BROKEN, message)
     if sometimes:
         message = (
             f"Only kernels that serve some calls of this cell are there ({', '.join(sometimes)}): which "

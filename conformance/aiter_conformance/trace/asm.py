@@ -105,10 +105,15 @@ class AsmKernels:
         return None
 
     def candidates(self, call: AsmCall) -> tuple[str, ...]:
-        """Return the kernels that C++ may pick for a call that names none, preferred ones first."""
+        """Return the kernels that C++ may pick for a call that names none, preferred ones first.
+
+        C++ reads manifests alone: it picks a kernel whose code object is broken as any other, and then fails
+        to load it. Of those that are equal a broken one comes first, since C++ may pick it.
+        """
         rows = self._rows.get(self.manifest(call) or "", ())
-        fitting = [row for row in rows if row.sound and _fits(row, call)]
-        return tuple(row.kernel for row in sorted(fitting, key=lambda row: (self._rank(row, call), row.line)))
+        fitting = [row for row in rows if _fits(row, call)]
+        fitting.sort(key=lambda row: (self._rank(row, call), row.sound, row.line))
+        return tuple(row.kernel for row in fitting)
 
     def tile(self, name: str) -> tuple[int, int, int] | None:
         """Return the tile of a kernel, its depth being unknown."""

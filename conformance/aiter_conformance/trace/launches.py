@@ -234,7 +234,9 @@ class LaunchReader:
             problem = self._kernels.problem(call, name)
         else:
             candidates = self._kernels.candidates(call)
-            if not candidates:
+            if candidates:
+                problem = self._kernels.problem(call, candidates[0])
+            else:
                 problem = (
                     f"no kernel in {self._kernels.manifest(call) or 'any manifest'} fits an intermediate "
                     f"size of {call.intermediate} and blocks of {call.block_m}"

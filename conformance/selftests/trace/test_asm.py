@@ -43,7 +43,7 @@ class TestCandidates:
     """What C++ may pick where no name is given."""
 
     def test_only_what_fits(self) -> None:
-        """Tiles that do not divide, other rows, smoothing, own routing and broken ones are left out."""
+        """Tiles that do not divide, other rows, smoothing and own routing are left out."""
         shipped = kernels(
             row("fits", 256),
             row("tile", 512),
@@ -51,9 +51,14 @@ class TestCandidates:
             row("smooth", 256, smf=2),
             row("skip", 256, vskip=0),
             row("flat", 256, flat=1),
-            row("broken", 256, sound=False),
         )
         assert shipped.candidates(CALL) == ("fits",)
+
+    def test_a_broken_one_is_picked_as_any_other(self) -> None:
+        """C++ does not look into code objects: the best is picked, broken or not; of equals a broken one."""
+        assert kernels(row("fits", 384), row("broken", 256, sound=False)).candidates(CALL)[0] == "broken"
+        assert kernels(row("fits", 256), row("broken", 384, sound=False)).candidates(CALL)[0] == "fits"
+        assert kernels(row("a", 256), row("b", 256, sound=False)).candidates(CALL) == ("b", "a")
 
     @pytest.mark.parametrize(
         ("blocks", "units", "expected"),
