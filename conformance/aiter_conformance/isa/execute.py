@@ -57,11 +57,14 @@ class Execution:
         instructions: Wave-instructions executed.
         counts: int64 [instructions of the program], how often each was executed.
         over_reads: Reads into slack, in order of pc.
+        partly_outside: Lane accesses with a dword that lies partly beyond its buffer descriptor: how hardware
+            treats those is not certain, see `reference.memory`.
     """
 
     instructions: int
     counts: npt.NDArray[np.int64]
     over_reads: tuple[OverRead, ...]
+    partly_outside: int
 
     @property
     def coverage(self) -> float:
@@ -121,7 +124,7 @@ def execute(
         total += int(group.status[:, EXECUTED].sum())
     over = tuple(
         OverRead(int(program.addresses[row]), program.texts[row], int(count), int(furthest))
-        for row, (count, furthest) in enumerate(memory.over_reads)
+        for row, (count, furthest, _) in enumerate(memory.over_reads)
         if count
     )
-    return Execution(total, group.counts.copy(), over)
+    return Execution(total, group.counts.copy(), over, int(memory.over_reads[:, 2].sum()))

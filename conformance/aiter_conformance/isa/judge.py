@@ -89,6 +89,8 @@ class Observation:
         scaled_to: Code that the intermediate is scaled to, where that is not the format's largest.
         instructions: Wave-instructions.
         over_read: Farthest byte read past the end of an input.
+        partly_outside: Accesses with a dword that lies partly beyond its buffer descriptor: read as 0, where
+            hardware may do otherwise.
     """
 
     case: str
@@ -101,6 +103,7 @@ class Observation:
     scaled_to: float | None
     instructions: int
     over_read: int
+    partly_outside: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,9 +236,12 @@ def _observe(
             errors, scaled_to, right = again, OTHER_MAX, True
     total, row, column = (None if np.isnan(e) else e for e in errors)
     furthest = max((o.furthest for o in result.execution.over_reads), default=0)
-    instructions = result.execution.instructions
-    seen = Observation(case.name, words, total, row, column, None, right, scaled_to, instructions, furthest)
-    return seen, result.execution.counts
+    ran = result.execution
+    seen = Observation(
+        *(case.name, words, total, row, column, None, right, scaled_to),
+        *(ran.instructions, furthest, ran.partly_outside),
+    )
+    return seen, ran.counts
 
 
 def _why(seen: Observation) -> str:
@@ -243,9 +249,10 @@ def _why(seen: Observation) -> str:
         return f"{seen.case} ({seen.shape}): {seen.fault}"
     if seen.error is None:
         return f"{seen.case} ({seen.shape}): output has NaN"
+    partly = f"; {seen.partly_outside} accesses partly beyond a descriptor" if seen.partly_outside else ""
     return (
         f"{seen.case} ({seen.shape}): relative error {seen.error:.2g}, "
-        f"of the worst row {seen.worst_row:.2g}, of the worst column {seen.worst_column:.2g}"
+        f"of the worst row {seen.worst_row:.2g}, of the worst column {seen.worst_column:.2g}{partly}"
     )
 
 

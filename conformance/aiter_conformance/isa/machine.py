@@ -119,8 +119,8 @@ class Memory:
         raw: uint8 [size], the arena; address `base` is its first byte.
         bounds: int64 [n, 4], per allocation: first byte, end, end of readable slack (arena offsets),
             writable.
-        over_reads: int64 [instructions, 2] once `watch` was called: reads past an end, and the farthest, in
-            bytes.
+        over_reads: int64 [instructions, 3] once `watch` was called: reads past an end, the farthest of them
+            in bytes, and accesses with a dword that lies partly beyond its buffer descriptor.
         base: Address of the arena.
     """
 
@@ -146,11 +146,11 @@ class Memory:
         self.raw = np.zeros(at, np.uint8)
         for (start, end, _, _), buffer in zip(self.bounds, buffers, strict=True):
             self.raw[start:end] = np.ascontiguousarray(buffer.data).reshape(-1).view(np.uint8)
-        self.over_reads = np.zeros((0, 2), np.int64)
+        self.over_reads = np.zeros((0, 3), np.int64)
 
     def watch(self, instructions: int) -> None:
         """Start counting over-reads anew, per instruction of a program."""
-        self.over_reads = np.zeros((instructions, 2), np.int64)
+        self.over_reads = np.zeros((instructions, 3), np.int64)
 
     def address(self, name: str) -> int:
         """Address of a buffer."""

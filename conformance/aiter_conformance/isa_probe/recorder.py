@@ -134,7 +134,7 @@ class Recorder:
         finally:
             memory.bounds[:, LIMIT] = limits
         step(group, wave)
-        total, furthest = (int(n) for n in memory.over_reads[row])
+        total, furthest, _ = (int(n) for n in memory.over_reads[row])
         known = self.past_end.get(row)
         if known is None:
             near = memory.nearest(place.address)

@@ -114,7 +114,9 @@ class TestObserve:
                 return made[-1]
 
             def run(*_: object, **__: object) -> Any:
-                execution = SimpleNamespace(over_reads=(), instructions=1, counts=np.ones(1, np.int64))
+                execution = SimpleNamespace(
+                    over_reads=(), instructions=1, counts=np.ones(1, np.int64), partly_outside=0
+                )
                 return SimpleNamespace(outputs={"O": change(made[-1].expected.copy())}, execution=execution)
 
             monkeypatch.setattr(toy, "problem", problem)

@@ -145,6 +145,8 @@ class TestBuffer:
         high = [int.from_bytes(data[at : at + 4], "little") for at in (8, 9)]
         assert group.vector[0, 8, :4].tolist() == low
         assert group.vector[0, 9, :4].tolist() == [*high, 0, 0]
+        # Offsets 6 and 7 of four have 3 and 2 bytes of their second dword inside.
+        assert group.memory.over_reads[:, 2].tolist() == [0, 0, 32, 0]
 
     @pytest.mark.parametrize(
         "text",
@@ -319,6 +321,6 @@ class TestFaults:
         data = [Buffer("data", WORDS, writable=True)]
         group = run(text, buffers=data, vector={1: LANE * 0 + 1020}, active=7, slack=8)
         assert group.vector[0, 8:10, 0].tolist() == [1255, 0]
-        assert group.memory.over_reads.tolist() == [[3, 4], [0, 0]]
+        assert group.memory.over_reads.tolist() == [[3, 4, 0], [0, 0, 0]]
         with pytest.raises(KernelFaultError, match="must stay inside"):
             run("global_store_dwordx2 v1, v[8:9], s[90:91]", buffers=data, vector={1: 1020}, slack=8)

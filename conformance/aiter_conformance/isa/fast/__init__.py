@@ -54,7 +54,7 @@ class FastCore:
         """
         memory, arch = group.memory, ARCHES[group.program.arch]
         over_reads = (
-            memory.over_reads if len(memory.over_reads) else np.zeros((len(group.counts), 2), np.int64)
+            memory.over_reads if len(memory.over_reads) else np.zeros((len(group.counts), 3), np.int64)
         )
         options = np.array(
             [

@@ -260,7 +260,10 @@ def _buffer(op, row, v, s, local, raw32, base, bounds, uses, place):
     for lane in range(64):
         if (mask >> u64(lane)) & u64(1):
             offset = i64(v[at, lane]) + i64(row[OFFSET])
-            inside = min(max(records - shift - offset, 0) >> 2, dwords)
+            left = max(records - shift - offset, 0)
+            inside = min(left >> 2, dwords)
+            if left & 3 and inside < dwords:
+                uses[2] += 1
             byte, aligned = i64(0), store or to_lds
             if inside > 0:
                 address = start + shift + offset

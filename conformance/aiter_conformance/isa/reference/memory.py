@@ -65,7 +65,11 @@ def _buffer_addresses(
     shift = wave.scalar32(scalar_offset)
     offsets = wave.read(address).astype(np.int64) + instruction.number("offset")
     base = words[0] | (words[1] & 0xFFFF) << 32
-    return offsets + (base + shift), np.maximum(words[2] - shift - offsets, 0) // 4
+    left = np.maximum(words[2] - shift - offsets, 0)
+    partly = (left % 4 > 0) & (left // 4 < SPECS[instruction.op].dwords) & wave.active
+    if len(wave.group.memory.over_reads):
+        wave.group.memory.over_reads[wave.row, 2] += partly.sum()
+    return offsets + (base + shift), left // 4
 
 
 def _load_lane(
