@@ -20,9 +20,10 @@ from aiter_conformance.cli.isa_run import run_command
 from aiter_conformance.cli.matrix import root_option
 from aiter_conformance.cli.output import json_option, print_json, print_table, progress
 from aiter_conformance.errors import InfrastructureError, UsageError
+from aiter_conformance.isa_changes import Change, compare, counts, differing
 from aiter_conformance.publish import sweep as sweep_page
-from aiter_conformance.publish.sweep import LOW_SHARE
-from aiter_conformance.release.artefact import open_release
+from aiter_conformance.publish.sweep import LOW_SHARE, RESULTS
+from aiter_conformance.release.artefact import Release, open_release
 
 if TYPE_CHECKING:
     from aiter_conformance.isa.sweep import Result
@@ -97,6 +98,9 @@ isa_group.add_command(probe_command)
 )
 @click.option("--family", default="", metavar="TEXT", help="Only objects with this in their path.")
 @click.option("--limit", type=click.IntRange(min=1), help="Only the first so many objects.")
+@click.option(
+    "--against", metavar="OTHER", help="Only objects whose bytes another release does not have: what changed."
+)
 @click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True, help="Processes.")
 @click.option("--publish", is_flag=True, help="Write what was found of all objects into reports/isa.")
 @root_option
@@ -106,6 +110,7 @@ def sweep_command(
     archs: tuple[str, ...],
     family: str,
     limit: int | None,
+    against: str | None,
     workers: int,
     publish: bool,
     root: Path,
@@ -114,50 +119,105 @@ def sweep_command(
     """Judge every MoE object that a manifest of RELEASE names, at shapes that reach its paths.
 
     Results are kept under build/isa: after an interrupt, the same command goes on where it stopped. Exit code
-    1 if an object is wrong, 3 if none could be executed.
+    1 if an object is wrong, 3 if none could be executed. With --against, 1 if an object is worse than that of
+    OTHER at its path, or a new one is wrong.
     """
-    from aiter_conformance.isa import objects, sweep
+    from aiter_conformance.isa import objects
 
-    if publish and (archs or family or limit):
-        raise UsageError("--publish must be given without --arch, --family and --limit: all objects are")
-    with open_release(release_text) as opened, progress() as advance:
-        paths = objects.named_objects(opened, archs, family)[:limit]
-        results = sweep.sweep(
-            opened,
-            paths,
-            root / "build" / "isa",
-            workers=workers,
-            progress=lambda done, total: advance("code objects, each executed", done, total),
+    if publish and (archs or family or limit or against):
+        raise UsageError(
+            "--publish must be given without --arch, --family, --limit and --against: all objects are"
         )
-        title, version = f"AITER {opened.version} ({opened.kind.value})", opened.version
+    with open_release(release_text) as opened:
+        paths = objects.named_objects(opened, archs, family)
+        title, version = _title(opened), opened.version
+        if against is not None:
+            with open_release(against) as other:
+                chosen = differing(opened, other, paths)[:limit]
+                before = _sweep(other, [path for path in chosen if path in other.files.paths], root, workers)
+                after = _sweep(opened, chosen, root, workers)
+                return _show_changes(title, _title(other), before, after, as_json=as_json)
+        results = _sweep(opened, paths[:limit], root, workers)
     if publish:
         for file in sweep_page.publish(root / "reports" / "isa", version, results):
             click.echo(f"wrote {file.relative_to(root)}", err=True)
     statuses = Counter(result.judgement.status.value for result in results)
     if as_json:
+        from aiter_conformance.isa import sweep
+
         print_json({"release": title, "counts": dict(statuses), "objects": sweep.document(results)})
     else:
         click.echo(f"{title}, {len(results)} objects that a MoE manifest names\n")
         _print_sweep(results)
-    if not statuses["right"] + statuses["wrong"]:
+    if not _executed(results):
         raise InfrastructureError("an object must be executable (none was): NOT RUN")
     return int(bool(statuses["wrong"]))
 
 
+def _title(release: Release) -> str:
+    return f"AITER {release.version} ({release.kind.value})"
+
+
+def _sweep(release: Release, paths: Sequence[str], root: Path, workers: int) -> list[Result]:
+    from aiter_conformance.isa import sweep
+
+    with progress() as advance:
+        return sweep.sweep(
+            release,
+            paths,
+            root / "build" / "isa",
+            workers=workers,
+            progress=lambda done, total: advance("code objects, each executed", done, total),
+        )
+
+
+def _executed(results: Sequence[Result]) -> bool:
+    return any(result.judgement.status.value in ("right", "wrong") for result in results)
+
+
+def _show_changes(
+    title: str, other: str, before: Sequence[Result], after: Sequence[Result], *, as_json: bool
+) -> int:
+    """Print what changed and return the exit code; what is worse comes before that nothing was executed."""
+    changes = compare(before, after)
+    worse = sum(change.worse for change in changes)
+    if as_json:
+        numbers = [{"before": was, "after": now, "objects": number} for was, now, number in counts(changes)]
+        listed = [{**asdict(change), "worse": change.worse} for change in changes]
+        print_json({"release": title, "against": other, "counts": numbers, "worse": worse, "objects": listed})
+    else:
+        click.echo(f"{title} against {other}\n")
+        _print_changes(changes, worse)
+    if changes and not worse and not _executed(after):
+        raise InfrastructureError("an object must be executable (none was): NOT RUN")
+    return int(bool(worse))
+
+
+def _print_changes(changes: Sequence[Change], worse: int) -> None:
+    if not changes:
+        click.echo("no object has other machine code")
+        return
+    body = [[c.object, c.before, f"{c.after}{' (WORSE)' if c.worse else ''}", c.why] for c in changes]
+    print_table(["object", "before", "after", "reason"], body, wrap=[1, 2, 3])
+    click.echo(f"\nobjects with other machine code: {len(changes)}, worse: {worse}\n")
+    print_table(["before", "after", "objects"], [[*key, str(n)] for *key, n in counts(changes)], wrap=[])
+
+
 def _print_sweep(results: Sequence[Result]) -> None:
-    counts = Counter((result.arch, result.judgement.status) for result in results)
-    statuses = sorted({status for _, status in counts}, key=list(type(results[0].judgement.status)).index)
-    archs = sorted({result.arch for result in results})
-    body = [[arch, *(str(counts[arch, status]) for status in statuses)] for arch in archs]
-    print_table(["objects", *(status.value for status in statuses)], body, wrap=[])
+    lines = [sweep_page.line(result) for result in results]
+    numbers = Counter((line.arch, line.result) for line in lines)
+    seen = [result for result in RESULTS if any(line.result == result for line in lines)]
+    body = [[arch, *(str(numbers[arch, one]) for one in seen)] for arch in sorted({x.arch for x in lines})]
+    print_table(["objects", *seen], body, wrap=[])
     shares = [result.judgement.share for result in results if result.judgement.share is not None]
     low = [r for r in results if r.judgement.share is not None and r.judgement.share < LOW_SHARE]
     if shares:
         click.echo(f"\nmedian share of an object's instructions that ran: {statistics.median(shares):.1%}")
     _list(f"\n{len(low)} objects of which less than {LOW_SHARE:.0%} ran:", [_low(r) for r in low])
-    for status in statuses[1:] if statuses[0].value == "right" else statuses:
-        chosen = [r for r in results if r.judgement.status is status]
-        _list(f"\n{status.value}:", [f"{r.path}: {r.judgement.reason}" for r in chosen])
+    for one in seen:
+        if one != "right":
+            chosen = [r for r, line in zip(results, lines, strict=True) if line.result == one]
+            _list(f"\n{one}:", [f"{r.path}: {r.judgement.reason}" for r in chosen])
 
 
 def _low(result: Result) -> str:

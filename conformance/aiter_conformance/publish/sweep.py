@@ -29,7 +29,8 @@ ODD: Final = "odd"
 LOW_SHARE: Final = 0.7
 """Objects of which less was executed are listed."""
 WRONG_AT_ODD: Final = "wrong at an odd multiple of 256 alone"
-_RESULTS: Final = ("right", "wrong", WRONG_AT_ODD, "not executable", "not applicable")
+RESULTS: Final = ("right", "wrong", WRONG_AT_ODD, "not executable", "not applicable")
+"""Every `Line.result`, in the order in which they are shown."""
 _PREFIX, _SUFFIX = "hsa/", ".co"
 _SIZES: Final = re.compile(r"_\d+x\d+.*|_\d+tg.*")
 
@@ -72,6 +73,11 @@ class Line:
         return _SIZES.sub("", self.object.rpartition("/")[2])
 
 
+def object_of(path: str) -> str:
+    """Return what is shown of an object's path."""
+    return path.removeprefix(_PREFIX).removesuffix(_SUFFIX)
+
+
 _COLUMNS: Final = [field.name for field in fields(Line)]
 
 
@@ -84,7 +90,7 @@ def line(result: Result) -> Line:
     scaled = {one.scaled_to for one in seen if one.scaled_to is not None}
     share = result.judgement.share
     return Line(
-        object=result.path.removeprefix(_PREFIX).removesuffix(_SUFFIX),
+        object=object_of(result.path),
         status=result.judgement.status.value,
         share="" if share is None else f"{share:.3f}",
         error=largest if ended else "",
@@ -156,7 +162,7 @@ def page(tables: Mapping[str, Sequence[Line]]) -> str:
 def _sections(lines: Sequence[Line]) -> list[tuple[str, str]]:
     """Titles and tables of what is not simply right."""
     sections = []
-    for result in _RESULTS[1:]:
+    for result in RESULTS[1:]:
         chosen = [one for one in lines if one.result == result]
         if chosen:
             sections.append((result.capitalize(), _kinds(chosen)))
@@ -176,8 +182,8 @@ def _counts(tables: Mapping[str, Sequence[Line]], releases: Sequence[str]) -> st
             shares = [float(one.share) for one in lines if one.share]
             median = f"{statistics.median(shares):.1%}" if shares else "-"
             low = sum(share < LOW_SHARE for share in shares)
-            body.append([release, arch, *(str(counts[result]) for result in _RESULTS), median, str(low)])
-    return table(["release", "arch", *_RESULTS, "median share that ran", f"below {LOW_SHARE:.0%}"], body)
+            body.append([release, arch, *(str(counts[result]) for result in RESULTS), median, str(low)])
+    return table(["release", "arch", *RESULTS, "median share that ran", f"below {LOW_SHARE:.0%}"], body)
 
 
 def _kinds(lines: Sequence[Line]) -> str:

@@ -21,6 +21,7 @@ from aiter_conformance.isa import fast, judge, objects, sweep
 from aiter_conformance.isa.judge import Judgement, Status
 from aiter_conformance.isa.opcodes import Op
 from aiter_conformance.isa.reference import core as reference_core
+from aiter_conformance.publish.sweep import WRONG_AT_ODD
 from aiter_conformance.release.samples import sample_files, sample_release, write_tree
 
 ARCH = "gfx942"
@@ -285,6 +286,16 @@ class TestCommand:
         assert found == code
         assert judgement.status.value in out
         assert ("NOT RUN" in err) is (code == 3)
+
+    def test_wrong_at_odd_is_told_apart(self, run: Callable[..., Any]) -> None:
+        """Objects that are wrong at an odd multiple of 256 alone have a column and a list of their own."""
+        code, out, _ = run(Judgement(Status.WRONG, "odd (tokens=3): relative error 1", 1.0))
+        assert (code, out.splitlines()[2].split(maxsplit=1)) == (1, ["objects", WRONG_AT_ODD])
+        assert f"\n{WRONG_AT_ODD}:\n  hsa/gfx942/" in out
+        assert "\nwrong:\n" not in out
+        _, out, _ = run(Judgement(Status.WRONG, "few (tokens=3): relative error 1", 1.0))
+        assert "\nwrong:\n  hsa/gfx942/" in out
+        assert WRONG_AT_ODD not in out
 
     def test_lists_little_executed(self, run: Callable[..., Any]) -> None:
         """Objects of which less than 70 % ran are listed, right or wrong."""
