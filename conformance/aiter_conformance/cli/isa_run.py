@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 import numpy as np
+import numpy.typing as npt
 
 from aiter_conformance.cli.matrix import root_option
 from aiter_conformance.cli.output import json_option, print_json, print_table
 from aiter_conformance.errors import UsageError
 
 if TYPE_CHECKING:
-    from aiter_conformance.isa.judge import Case
+    from aiter_conformance.isa.judge import Case, Observation
     from aiter_conformance.isa.objects import Opened
     from aiter_conformance.isa.variant import Variant
 
@@ -24,6 +26,10 @@ K_TILE = 256
 """K of the parts that ``get_ksplit`` of AITER's ``fused_moe.py`` makes; kernels read past smaller ones."""
 FAR = 25
 """Times the limit of a whole output that one element is off when it is named as wrong."""
+_ENDLESS: Final = re.compile(
+    r"work-group must end within the instruction budget \(got address 0x0 at (?P<place>pc \w+ '[^']*'), .*"
+    r"wave executed (?P<number>\d+) instructions\)"
+)
 
 
 @click.command("run")
@@ -63,7 +69,7 @@ def run_command(
         [
             o.case,
             o.shape.replace(",", " "),
-            "right" if o.right else "WRONG",
+            "right" if o.right else "DOES NOT END" if _ENDLESS.fullmatch(o.fault or "") else "WRONG",
             _number(o.error),
             _number(o.worst_row),
             _number(o.worst_column),
@@ -77,18 +83,52 @@ def run_command(
         *("instructions", "bytes read past an end"),
     ]
     print_table(header, body, wrap=[1])
+    said_endless = False
     for seen, case in zip(observations, chosen, strict=True):
         if seen.scaled_to is not None:
             click.echo(
                 f"\n{seen.case}: right for an intermediate scaled to {seen.scaled_to:g}, not to the largest"
             )
-        if seen.right:
+        # What does not end is said once: its cases differ in nothing else.
+        endless = _ENDLESS.fullmatch(seen.fault or "") is not None
+        if seen.right or (endless and said_endless):
             continue
-        what = seen.fault or _where(opened, case)
-        click.echo(f"\n{seen.case}: {what}")
+        said_endless |= endless
+        if endless:
+            click.echo(f"\n{say_endless(seen.fault or '')}")
+        else:
+            click.echo(f"\n{seen.case}: {seen.fault or _over(seen, limits(opened.kind, case))}")
+        if seen.fault is None:
+            click.echo(f"  {_where(opened, case)}")
         again = ["--shape", seen.shape, *(["--gelu"] if case.gelu else [])]
         click.echo(f"  again: {shlex.join(['aiter-conformance', 'isa', 'run', release_text, path, *again])}")
     return int(bool(wrong))
+
+
+def say_endless(text: str) -> str:
+    """A text with a kernel that does not end said in short: the address in it is none that it used."""
+    return _ENDLESS.sub(r"does not end: \g<number> instructions of a wave, at \g<place>", text)
+
+
+def limits(kind: Variant, case: Case) -> tuple[float, float, float]:
+    """The limits that a case is judged by: of the whole output, its worst row and its worst column."""
+    from aiter_conformance.isa import judge
+
+    if case.shape.ksplit:
+        return (judge.EXACT_LIMIT,) * 3
+    return judge.INSIDE_LIMIT if kind.quantises else judge.LIMIT, judge.ROW_LIMIT, judge.COLUMN_LIMIT
+
+
+def _over(seen: Observation, allowed: tuple[float, float, float]) -> str:
+    """Which limits a wrong output passed, and what they are."""
+    names = ("of the whole", "of the worst row", "of the worst column")
+    errors = (seen.error, seen.worst_row, seen.worst_column)
+    over = [
+        f"{name} {error:.2g} (limit {limit:g})"
+        for name, error, limit in zip(names, errors, allowed, strict=True)
+        if error is not None and error >= limit
+    ]
+    return f"error {', '.join(over)}" if over else "the output has a NaN"
 
 
 def _where(opened: Opened, case: Case) -> str:
@@ -104,17 +144,32 @@ def _where(opened: Opened, case: Case) -> str:
     got = got.reshape(-1, got.shape[-1])
     expected = problem.expected.reshape(got.shape)
     size = np.linalg.norm(expected, axis=-1, keepdims=True) / np.sqrt(got.shape[-1])
-    limit = judge.EXACT_LIMIT if case.shape.ksplit else judge.LIMIT
-    wrong = ~(np.abs(got - expected) <= FAR * limit * size)
+    far = FAR * (judge.EXACT_LIMIT if case.shape.ksplit else judge.LIMIT)
+    wrong = ~(np.abs(got - expected) <= far * size)
     if not wrong.any():
-        return f"no element is off by more than {FAR * limit:.2g} of its row's root mean square, but many are"
-    rows, columns = np.flatnonzero(wrong.any(1)), np.flatnonzero(wrong.any(0))
+        off, rows = np.abs(got - expected), np.linalg.norm(expected, axis=1)
+        worst = int(np.argmax(np.linalg.norm(off, axis=1) / np.maximum(rows, 1e-30)))
+        return (
+            f"no element alone is off by more than {far:.2g} of its row's root mean square; "
+            f"the worst row is {worst} of {len(off)}, "
+            f"the worst column {np.argmax(np.linalg.norm(off, axis=0))} of {off.shape[1]}"
+        )
     row, column = np.argwhere(wrong)[0]
+    one = wrong.sum() == 1
     return (
-        f"{wrong.sum()} of {wrong.size} elements are off, in rows {rows[0]} to {rows[-1]} of {len(wrong)} "
-        f"and columns {columns[0]} to {columns[-1]} of {wrong.shape[1]}; the first is [{row}, {column}], "
+        f"{wrong.sum()} of {wrong.size} elements {'is' if one else 'are'} off by more than {far:.2g} of the "
+        f"row's root mean square, in {_span('row', wrong.any(1))} and {_span('column', wrong.any(0))}; "
+        f"{'it' if one else 'the first'} is [{row}, {column}], "
         f"which must be {expected[row, column]:.5g} (got {got[row, column]:.5g})"
     )
+
+
+def _span(name: str, chosen: npt.NDArray[np.bool_]) -> str:
+    """The first and the last of those that are chosen, or the only one, and how many there are in all."""
+    found = np.flatnonzero(chosen)
+    if len(found) == 1:
+        return f"{name} {found[0]} of {len(chosen)}"
+    return f"{name}s {found[0]} to {found[-1]} of {len(chosen)}"
 
 
 def choose_cases(kind: Variant, text: str | None, gelu: bool) -> tuple[Case, ...]:
