@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from aiter_conformance.errors import InfrastructureError
+from aiter_conformance.evidence import Evidence, Finding, from_json
 from aiter_conformance.ledger import (
     Effect,
+    Entry,
     Fault,
     FaultKind,
     Observation,
@@ -19,6 +22,7 @@ from aiter_conformance.ledger import (
     without_line,
 )
 from aiter_conformance.ledgerfile import load_ledger, parse_ledger
+from aiter_conformance.levels.trace import each_bucket
 from aiter_conformance.outcome import Kind
 
 CELL_ENTRY = """
@@ -52,6 +56,19 @@ FOUND = Observation(
 )
 
 
+def traces(folder: Path) -> list[Evidence]:
+    """Return the records of level trace on gfx950 in a folder of reports."""
+    files = sorted(folder.rglob("trace-gfx950-256-*.json"))
+    return [from_json(file.read_text(encoding="utf-8"), file.name) for file in files]
+
+
+def explained(trace: Evidence, finding: Finding) -> Entry | None:
+    """Return the entry of the project's ledger that explains a finding of a record."""
+    assert trace.release is not None
+    seen = Observation(trace.release.version, path=finding.path, reason=finding.code, message=finding.message)
+    return explains(load_ledger(), seen)
+
+
 class TestProjectLedger:
     """The project's own ledger."""
 
@@ -61,6 +78,47 @@ class TestProjectLedger:
         assert entries
         pages = [request.config.rootpath / entry.page for entry in entries if entry.page]
         assert [page.name for page in pages if not page.is_file()] == []
+
+    def test_findings_of_a_trace_that_cells_explain_are_known(self, request: pytest.FixtureRequest) -> None:
+        """w4a16 that reads fp8, and CK asked for what it has not, are known; w4a16 that reads fp4 is new."""
+        found = {
+            finding.message: None if entry is None else entry.id
+            for trace in traces(request.config.rootpath / "reports" / "0.1.20.post1")
+            for finding in trace.findings
+            if finding.code == "activations-quantised" or "heuristic dispatch" in finding.message
+            for entry in [explained(trace, finding)]
+        }
+        quantised = {message: entry for message, entry in found.items() if "of mxfp4-w4a16 reads" in message}
+        assert {entry for message, entry in quantised.items() if "reads fp8" in message} == {
+            "w4a16-reads-fp8-from-256-tokens"
+        }
+        assert {entry for message, entry in quantised.items() if "reads fp4" in message} == {None}
+        dispatched = {message: entry for message, entry in found.items() if message not in quantised}
+        assert len(dispatched) == 3
+        assert set(dispatched.values()) == {"w4a16-left-to-ck"}
+
+    def test_what_a_finding_is_known_for_is_where_cells_show_it(self, request: pytest.FixtureRequest) -> None:
+        """Findings name no cells: where one is known, the cells of its record are as its entry says."""
+        known: dict[str, int] = {}
+        for trace in traces(request.config.rootpath / "reports"):
+            entries = {entry.id for f in trace.findings if (entry := explained(trace, f)) is not None}
+            buckets = [
+                (cell, int(tokens.removeprefix("M=")), line)
+                for cell, outcome in trace.outcomes.items()
+                if cell.scheme == "mxfp4-w4a16" and cell.activation != "situ"
+                for shared in outcome.details.get("inputs", {}).values()
+                for tokens, line in each_bucket(shared)
+            ]
+            if "w4a16-reads-fp8-from-256-tokens" in entries:
+                known["fp8"] = known.get("fp8", 0) + 1
+                assert [b for b in buckets if " in fp8," in b[2] and b[1] < 256] == []
+            if "w4a16-left-to-ck" in entries:
+                known["ck"] = known.get("ck", 0) + 1
+                silu = [b for b in buckets if str(b[0]) == "gfx950/mxfp4-w4a16/silu/out"]
+                assert [
+                    b for b in silu if "no-kernel" in b[2] and (" in bf16," not in b[2] or b[1] >= 256)
+                ] == []
+        assert known == {"fp8": 10, "ck": 7}
 
 
 class TestParseLedger:
