@@ -141,7 +141,7 @@ def _does_activation(trace: Trace, arch: str) -> Iterator[Finding]:  # noqa: ARG
 
 def _reads_right_types(trace: Trace, arch: str) -> Iterator[Finding]:  # noqa: ARG001
     rule = RULES[trace.call.scheme]
-    allowed = (*rule.a, *_asked_for(trace.call))
+    allowed = allowed_activations(trace.call)
     for launch in trace.products:
         what = f"{launch.family} {launch.role} of {trace.call.scheme}"
         if launch.w is not None and launch.w != rule.w:
@@ -151,6 +151,11 @@ def _reads_right_types(trace: Trace, arch: str) -> Iterator[Finding]:  # noqa: A
             yield _found(trace, code, f"{what} reads {launch.a} activations, not {rule.a[0]}")
         if launch.quant is not None and launch.quant not in rule.quant:
             yield _found(trace, Code.WRONG_QUANT, f"{what} takes {launch.quant} scales, not {rule.quant[0]}")
+
+
+def allowed_activations(call: Call) -> tuple[str, ...]:
+    """Return the dtypes in which a call's activations may be read: the scheme's, and what was asked for."""
+    return (*RULES[call.scheme].a, *_asked_for(call))
 
 
 def _asked_for(call: Call) -> tuple[str, ...]:
