@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,9 @@ import pytest
 from aiter_conformance import factfile
 from aiter_conformance.axes import load_axes
 from aiter_conformance.errors import InfrastructureError
-from aiter_conformance.evidence import ReleaseId
+from aiter_conformance.evidence import Level, ReleaseId
 from aiter_conformance.factfile import FactFile
-from aiter_conformance.matrix import CellState, KnownFinding, Matrix
+from aiter_conformance.matrix import CellState, KnownFinding, Matrix, Source
 from aiter_conformance.publish import releases
 from aiter_conformance.verdicts import Verdict
 
@@ -69,7 +70,7 @@ class TestRender:
         new = KnownFinding("wrong-arch", "a", "b", None)
         facts = factfile.compare(made(version) for version in FACTS)
         text = releases.render([matrix("0.1.9", (known, new)), matrix("0.1.10", ())], facts)
-        assert "| [0.1.9](0.1.9/README.md) | 192 / 192 / 192 | 2 | 1 |" in text
+        assert "| [0.1.9](0.1.9/README.md) | 192 / 192 / 192 | - | 2 | 1 |" in text
         assert "| fused_moe | 22 parameters | 24 parameters |" in text
         assert "| tuned rows for gfx950 with 256 CUs | 7 | 9 |" in text
         changes = text.split("### 0.1.10, against 0.1.9")[1]
@@ -77,3 +78,21 @@ class TestRender:
         assert "| flydsl | appeared | - | ==0.2 |" in changes
         assert "| ActivationType.Gelu | disappeared | 1 | - |" in changes
         assert "tuned rows" not in changes
+
+    def test_levels_that_were_looked_at(self) -> None:
+        """A release says which of its levels were looked at; those about the subject alone are left out."""
+        looked = [
+            Source(f"r/{level}.json", "sha256:" + "1" * 64, level, "gfx950", subject, "2026-01-02")
+            for level, subject in (
+                (Level.ISA, "impl@0.1.0"),
+                (Level.TRACE, "impl@0.1.0"),
+                (Level.DECLARED, "impl@0.1.0"),
+                (Level.HARDWARE, "other@1"),
+            )
+        ]
+        text = releases.render(
+            [replace(matrix("0.1.9", ()), sources=tuple(looked)), matrix("0.1.10", ())],
+            factfile.compare(made(version) for version in FACTS),
+        )
+        assert "| 192 / 192 / 192 | trace, isa | 0 | 0 |" in text
+        assert "| [0.1.10](0.1.10/README.md) | 192 / 192 / 192 | - | 0 | 0 |" in text

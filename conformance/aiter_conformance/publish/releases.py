@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aiter_conformance.axes import load_axes
+from aiter_conformance.evidence import Level
 from aiter_conformance.matrix import Matrix
 from aiter_conformance.publish.markdown import table, template
-from aiter_conformance.publish.tables import count_verdicts
+from aiter_conformance.publish.tables import count_verdicts, never_run
 from aiter_conformance.release.facts import FactsTable
 from aiter_conformance.verdicts import Verdict
 
@@ -40,12 +41,21 @@ def _verdicts(matrices: Sequence[Matrix]) -> str:
         [
             f"[{matrix.release.version}]({matrix.release.version}/README.md)",
             *(" / ".join(str(by_arch[arch].get(verdict, 0)) for arch in archs) for verdict in shown),
+            _observed(matrix),
             str(len(matrix.findings)),
             str(sum(finding.known is None for finding in matrix.findings)),
         ]
         for matrix, by_arch in zip(matrices, counted, strict=True)
     ]
-    return table(["release", *(verdict.value for verdict in shown), "findings", "of them new"], body)
+    return table(
+        ["release", *(verdict.value for verdict in shown), "levels", "findings", "of them new"], body
+    )
+
+
+def _observed(matrix: Matrix) -> str:
+    """Return the levels of the release that were looked at: a verdict that none of them gives is no loss."""
+    never = never_run(matrix)
+    return ", ".join(level.value for level in Level if level.about_release and level not in never) or "-"
 
 
 def _headlines(facts: FactsTable) -> str:
