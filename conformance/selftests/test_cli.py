@@ -204,6 +204,21 @@ class TestMatrixBuildAndShow:
         assert found >= expected
         assert {Path(path).name for path in declared} == {f"declared-{arch}.json" for arch in archs}
 
+    def test_build_names_what_to_look_at(self, invoke: Invoke, wheel: Path, tmp_path: Path) -> None:
+        """The version that was built, and the page that names the findings, if there are any."""
+        result = invoke(*BUILD, wheel, "--root", tmp_path)
+        assert "0 findings in the release itself.\n" in result.out
+        assert "Look closer: aiter-conformance matrix show 0.1.99 --arch " in result.out
+        files = sample_files()
+        del files["hsa/gfx942/fmoe/silu/one.co"]
+        faulty = write_tree(tmp_path / "tree", files)
+        result = invoke(*BUILD, faulty, "--root", tmp_path)
+        found = re.search(r"(\d+) findings? in the release itself, \1 of them new: see (.*)", result.out)
+        assert found is not None
+        page = Path(found[2])
+        assert page == tmp_path / "build/matrices/published/0.1.99/README.md"
+        assert "| missing-object | hsa/gfx942/" in page.read_text(encoding="utf-8")
+
     def test_build_json_counts_every_cell(self, invoke: Invoke, wheel: Path, tmp_path: Path) -> None:
         """Each arch has 8 x 12 x 2 cells."""
         document = json.loads(invoke(*BUILD, wheel, "--root", tmp_path, "--json").out)
@@ -219,6 +234,7 @@ class TestMatrixBuildAndShow:
         options = ("--root", tmp_path, "--arch", "gfx950", "--scheme", "bf16", "--activation", "situ")
         result = invoke("matrix", "show", *options)
         assert result.code == 1
+        assert result.err.startswith("findings: 2 cells are in conflict: the leaf accepts, ")
         assert "Situv2" in result.out
         document = json.loads(invoke("matrix", "show", *options, "--json").out)
         assert [state["cell"] for state in document["cells"]] == [
@@ -276,7 +292,9 @@ class TestMatrixBuildAndShow:
         write_wheel(tmp_path, sample_files() | generator)
         invoke(*BUILD, wheel, "--root", tmp_path)
         cell = ("--arch", "gfx950", "--scheme", "bf16", "--activation", "silu")
-        assert invoke("matrix", "show", "--root", tmp_path, *cell, "--require", required).code == code
+        result = invoke("matrix", "show", "--root", tmp_path, *cell, "--require", required)
+        said = "findings: 2 of 2 cells are less than --require modelled asks for (declared)\n"
+        assert (result.code, result.err) == (code, said if code else "")
 
     def test_show_before_build_is_usage(self, invoke: Invoke, tmp_path: Path) -> None:
         """Nothing to show: the message says what to run."""

@@ -58,8 +58,8 @@ def build(release_text: str, subject_name: str, levels: tuple[str, ...], root: P
 
     The exit code says whether a matrix was built, not whether it is good: that is for `matrix show`.
     """
-    built = _observe(release_text, subject_name, store.build_place(root), levels)
-    _report(built, as_json)
+    place = store.build_place(root)
+    _report(_observe(release_text, subject_name, place, levels), place, as_json)
 
 
 @matrix_group.command()
@@ -88,7 +88,7 @@ def publish(
     with open_release(release_text) as opened:
         factfile.write(collect_facts(opened), place.reports)
     store.rebuild_published(root)
-    _report(published, as_json)
+    _report(published, place, as_json)
 
 
 def levels_to_run(names: Iterable[str]) -> list[Level]:
@@ -109,7 +109,7 @@ def _observe(release_text: str, subject_name: str, place: store.Place, levels: t
         return store.write_matrix(place, opened.version, f"{subject.name}@{subject.version}")
 
 
-def _report(built: Matrix, as_json: bool) -> None:
+def _report(built: Matrix, place: store.Place, as_json: bool) -> None:
     if as_json:
         counts = {
             arch: {v.value: n for v, n in count_verdicts(built, arch).items()} for arch in load_axes().archs
@@ -126,8 +126,23 @@ def _report(built: Matrix, as_json: bool) -> None:
     click.echo("")
     for verdict in verdicts:
         click.echo(f"{verdict.value:>12}  {verdict.meaning}")
-    click.echo(f"\n{len(built.findings)} findings in the release itself.")
-    click.echo("Look closer: aiter-conformance matrix show --arch gfx950 --scheme mxfp4-w4a16")
+    version = built.release.version
+    click.echo(f"\n{_findings(built, (place.matrices / version).as_posix())}")
+    # Without the version the newest matrix would be shown, which need not be this one.
+    click.echo(f"Look closer: aiter-conformance matrix show {version} --arch gfx950 --scheme mxfp4-w4a16")
+
+
+def _findings(built: Matrix, folder: str) -> str:
+    """Return how many findings there are, and where they are named.
+
+    That is the page: `release show` has those of reading alone, without sources that changed and dispatch.
+    """
+    number = len(built.findings)
+    said = f"{number} finding{'' if number == 1 else 's'} in the release itself"
+    if not number:
+        return f"{said}."
+    new = sum(finding.known is None for finding in built.findings)
+    return f"{said}, {new or 'none'} of them new: see {folder}/README.md"
 
 
 @matrix_group.command()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from aiter_conformance import evidence, explain, modelfile, store
 from aiter_conformance.axes import ROUTERS, Cell, load_axes
 from aiter_conformance.cli.matrix import root_option
 from aiter_conformance.cli.output import json_option, print_json, print_table
+from aiter_conformance.commands import Findings
 from aiter_conformance.errors import InfrastructureError, UsageError
 from aiter_conformance.ledgerfile import load_ledger
 from aiter_conformance.matrix import CellState
@@ -81,9 +82,7 @@ def show(
     if required is not None and not chosen:
         msg = f"--require {required} must be asked of a cell (no cell has all of these properties)"
         raise UsageError(msg)
-    verdicts = {loaded.cells[cell].verdict for cell in chosen}
-    wanted = 0 if required is None else Verdict(required).strength
-    bad = Verdict.CONFLICT in verdicts or any(v.strength < wanted for v in verdicts)
+    ending = _ending([loaded.cells[cell].verdict for cell in chosen], required)
     if as_json:
         states = [
             {
@@ -99,7 +98,7 @@ def show(
         print_json(
             {"release": loaded.release.version, "subject": loaded.subject, "from": where, "cells": states}
         )
-        return int(bad)
+        return ending
     release = loaded.release.version
     click.echo(f"AITER {release}, subject {loaded.subject} (from {_origin(root, release, where)})\n")
     found = rows(loaded, load_axes(), chosen)
@@ -125,7 +124,22 @@ def show(
         if any(row.state.verdict is shown for row in found):
             click.echo(f"{shown.value:>12}  {shown.meaning}")
     click.echo("\nAll that is known of a cell: aiter-conformance matrix explain CELL [VERSION]")
-    return int(bad)
+    return ending
+
+
+def _ending(verdicts: Sequence[Verdict], required: str | None) -> int:
+    """Return the exit code; 1 comes with the sentence that says why."""
+    conflicts = sum(verdict is Verdict.CONFLICT for verdict in verdicts)
+    if required is not None:
+        weak = [verdict for verdict in verdicts if verdict.strength < Verdict(required).strength]
+        if weak:
+            names = ", ".join(verdict.value for verdict in Verdict if verdict in weak)
+            cells = "1 cell is" if len(weak) == 1 else f"{len(weak)} of {len(verdicts)} cells are"
+            return Findings(f"{cells} less than --require {required} asks for ({names})")
+    if conflicts:
+        cells = "1 cell is" if conflicts == 1 else f"{conflicts} cells are"
+        return Findings(f"{cells} in conflict: the leaf accepts, and the evidence says that it does not work")
+    return 0
 
 
 def _first_sentence(state: CellState) -> str:
@@ -230,7 +244,7 @@ def query(model: str, board_text: str, best: bool, root: Path, as_json: bool) ->
         click.echo(f"{model} on {board}:")
         for file in files:
             schemes = {x.scheme for x in file.lines if x.model == model and x.runs == "yes"}
-            said = "runs" if model in file.good else "not in every deployment"
+            said = "runs" if model in file.good else "no scheme runs in every deployment"
             where = ", ".join(sorted(schemes)) or "-"
             click.echo(f"{file.release.version}: {said}; schemes that run somewhere: {where}")
     return int(not good)

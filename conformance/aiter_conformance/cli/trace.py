@@ -125,7 +125,7 @@ def _model(release: Release, board: Board, name: str, cache: Path, as_json: bool
             }
         )
         return int(not good)
-    verdict = "runs" if good else "does not run in every deployment of any scheme"
+    verdict = "runs in every deployment of a scheme" if good else "no scheme runs in every deployment"
     click.echo(f"{name} with AITER {release.version} on {board}: {verdict}\n")
     body = [[x.scheme, x.divided, x.runs, x.tuned, x.kernels, x.wrong] for x in lines(report)]
     print_table(["scheme", "divided", "runs", "tuned", "kernels", "what is wrong"], body, wrap=[1, 4, 5])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from aiter_conformance.axes import Cell, load_axes
 from aiter_conformance.errors import UsageError
 from aiter_conformance.evidence import ReleaseId
 from aiter_conformance.levels.trace import each_bucket, observe, observe_tuned
-from aiter_conformance.models import Deployment, load_models, loaded_sizes, model_calls
+from aiter_conformance.modelfile import Line, ModelFile
+from aiter_conformance.models import Catalogue, Deployment, load_models, loaded_sizes, model_calls
 from aiter_conformance.outcome import Kind, Reason
 from aiter_conformance.publish import models as models_page
 from aiter_conformance.release import open_release
@@ -204,3 +206,48 @@ class TestReportModels:
         assert "# Public models with AITER 0.1.99" in text
         assert "split-k-too-fine (M 1)" in text
         assert "minimax-m3" in text
+
+    def test_quantised_activations_are_no_plain_yes(self) -> None:
+        """Where kernels read what the scheme does not ask for, the page says so; SiTU asks for fp4."""
+
+        def line(model: str, runs: str, kernels: str, wrong: str = "", scheme: str = "mxfp4-w4a16") -> Line:
+            return Line(model, scheme, "TP 1", runs, "0/4", kernels, wrong)
+
+        said = "activations-quantised (fp8, not bf16)"
+        shown = {
+            line("gpt-oss-120b", "yes", "ck-tile (bf16); ck-tile (fp8)"): f"yes, but | 0/4 | * | {said} |",
+            line("gpt-oss-20b", "yes", "ck-tile (bf16)"): "yes | 0/4 | * | |",
+            line("deepseek-v4-pro", "3/4", "ck (bf16); opus (fp8)", "x (M 64)"): (
+                f"3/4 | 0/4 | * | x (M 64); {said} |"
+            ),
+            line("kimi-k3", "yes", "flydsl (fp4)"): "yes | 0/4 | * | |",
+            line("glm-5", "yes", "asm-1stage (bf16); ck (fp8)", scheme="fp8-block"): "yes | 0/4 | * | |",
+        }
+        release = ReleaseId("0.1.99", "sha256:" + "0" * 64, "tree")
+        text = models_page.render([ModelFile(release, str(BOARD), "2026-01-02", "0.1.0", (), tuple(shown))])
+        for each, expected in shown.items():
+            assert f"TP 1 | {expected.replace('*', each.kernels)}" in text
+
+    def test_the_headline_of_a_model_that_does_not_run(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """One deployment of each scheme is enough for code 1, and the headline says no more than that."""
+        monkeypatch.setattr(runner, "runnable", lambda levels: (tuple(levels), ()))
+        files = plant(sound_release(), "aiter/fused_moe.py", "return 2 if token", "return 16 if token")
+        tree = str(write_tree(tmp_path / "release", files))
+        model = load_models().find("qwen3-235b-a22b")
+        heads = {}
+        for scheme, schemes in (("fp8-block", ("fp8-block",)), ("bf16", ("bf16", "fp8-block"))):
+            chosen = replace(model, schemes={name: model.schemes[name] for name in schemes})
+            monkeypatch.setattr(Catalogue, "find", lambda _self, _name, chosen=chosen: chosen)
+            arguments = [tree, "--board", str(BOARD), "--model", model.name, "--root", str(tmp_path)]
+            monkeypatch.setattr("sys.argv", ["aiter-conformance", "trace", "run", *arguments])
+            with pytest.raises(SystemExit) as ended:
+                cli.main()
+            out, err = capsys.readouterr()
+            heads[scheme] = (ended.value.code, out.splitlines()[0].split(": ")[1], err.splitlines()[-1:])
+        assert heads["fp8-block"][:2] == (1, "no scheme runs in every deployment")
+        assert heads["fp8-block"][2] == [
+            "findings: something is wrong in what was looked at, as the output says"
+        ]
+        assert heads["bf16"] == (0, "runs in every deployment of a scheme", [])
