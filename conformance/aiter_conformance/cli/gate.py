@@ -123,6 +123,7 @@ def observe_and_compare(
         fail_on=classes,
         board=board,
         model=model,
+        given=(old_text, new_text),
     )
     return old, new, report
 

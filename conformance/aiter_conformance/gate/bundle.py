@@ -10,7 +10,7 @@ import hashlib
 import json
 import subprocess
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -64,6 +64,7 @@ def make(old: Side, new: Side, report: Report, ledger: str | None = None) -> byt
         report: What `report.compare` made of the two.
         ledger: Text of the ledger that it was made with; by default the project's own.
     """
+    report = replace(report, given=None)  # a bundle goes to others: where its releases lay is not for them
     text = (spec_dir() / "ledger.toml").read_text(encoding="utf-8") if ledger is None else ledger
     files = {_LEDGER: text.encode(), _REPORT: report.to_json().encode(), _PAGE: page.render(report).encode()}
     for name, side in zip(_SIDES, (old, new), strict=True):

@@ -9,9 +9,10 @@ from typing import Final
 
 from aiter_conformance.gate.calls import CALLS
 from aiter_conformance.gate.causes import Cause
+from aiter_conformance.gate.compare import Change
 from aiter_conformance.gate.item import Item, ItemKind
-from aiter_conformance.gate.page import decision, render
-from aiter_conformance.gate.page_causes import compress_cells
+from aiter_conformance.gate.page import decision, render, unjudged
+from aiter_conformance.gate.page_causes import compress_cells, each, listed, short_name
 from aiter_conformance.gate.report import Report
 from aiter_conformance.publish.markdown import table
 
@@ -34,12 +35,16 @@ def to_markdown(report: Report) -> str:
 
 def to_summary(report: Report) -> str:
     """Return the summary of a step in hosted CI: the decision and what fails, as Markdown."""
-    failing = _table(report.failing) if report.failing else "Nothing fails."
+    deepest = sorted(report.failing, key=lambda cause: cause.kind.rank)  # what callers break on comes first
+    failing = _table(deepest) if deepest else "Nothing fails."
     return "\n\n".join([_heading(report), failing, f"In full: `{report.command}`"]) + "\n"
 
 
 def _heading(report: Report) -> str:
-    parts = [f"## AITER {report.old.version} -> {report.new.version}: {decision(report)}"]
+    parts = [f"## {report.title}: {decision(report)}"]
+    if report.new_code:
+        names = listed([f"`{code.path}`" for code in report.new_code])
+        parts.append(f"{unjudged(report)}: {names}. What judges them: `{report.judge_command}`.")
     parts += [f"- NOT RUN {sentence}" for sentence in report.not_run]
     counted = ", ".join(f"{n} {found.value}" for found, n in report.counts.get(ItemKind.CELL, {}).items())
     where = report.board or "all boards"
@@ -70,14 +75,25 @@ def _table(causes: Sequence[Cause]) -> str:
 
 
 def _evidence(cause: Cause) -> str:
-    first = cause.changes[0]
+    shown = each(cause)
+    texts = [_both_sides(change, named=len(shown) > 1) for change in shown]
+    more = f" (and {len(cause.changes) - len(shown)} more)" if len(cause.changes) > len(shown) else ""
+    places = dict.fromkeys(change.item.where for change in shown if change.item.where)
+    where = f" at {', '.join(places)}" if places else ""
+    return f"{'; '.join(texts)}{where}{more}"
+
+
+def _both_sides(change: Change, *, named: bool) -> str:
+    """Return what stood and what stands, each by its own name where a thing is renamed."""
     sides = [
         "nothing" if item is None else (item.findings[0].message if _speaks(item) else item.text)
-        for item in (first.before, first.now)
+        for item in (change.before, change.now)
     ]
-    more = f" (and {len(cause.changes) - 1} more)" if len(cause.changes) > 1 else ""
-    where = f" at {first.item.where}" if first.item.where else ""
-    return f"{sides[0]} -> {sides[1]}{where}{more}"
+    if change.before is not None and change.now is not None and change.before.key != change.now.key:
+        names = [short_name(item) for item in (change.before, change.now)]
+        return f"{names[0]}, {sides[0]} -> renamed to {names[1]}, {sides[1]}"
+    name = f"{short_name(change.item)}: " if named else ""
+    return f"{name}{sides[0]} -> {sides[1]}"
 
 
 def _speaks(item: Item) -> bool:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from aiter_conformance.evidence import Finding
 from aiter_conformance.gate.classes import Standing
+
+# Before the hash of its machine code in a kernel's text, and in the place of the hash of what is missing.
+CODE: Final = ", code "
+MISSING: Final = "missing"
 
 
 class ItemKind(StrEnum):
@@ -71,6 +75,12 @@ class Item:
     def id(self) -> str:
         """How the item is named on the command line: its kind and its key."""
         return f"{self.kind.value}:{self.key}"
+
+    @property
+    def code(self) -> str | None:
+        """How the hash of a kernel's machine code begins; None where its object is missing, or it is none."""
+        _, said, digest = self.text.rpartition(CODE)
+        return digest if said and self.kind is ItemKind.KERNEL and digest != MISSING else None
 
     def to_json(self) -> dict[str, Any]:
         """Return the item as JSON; what is empty is left out."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from aiter_conformance.gate.calls import shape_token
 from aiter_conformance.gate.classes import Standing
-from aiter_conformance.gate.item import Item, ItemKind
+from aiter_conformance.gate.item import CODE, MISSING, Item, ItemKind
 from aiter_conformance.gate.items_findings import by_place, finding_of, loose_findings
 from aiter_conformance.levels.inventory import Contents
 from aiter_conformance.release.artefact import Release
@@ -51,7 +51,7 @@ def kernel_items(release: Release, contents: Contents, attributed: set[Fault]) -
                 ItemKind.KERNEL,
                 f"{manifest.path} {row.kernel}",
                 Standing.GOOD if row.sound else Standing.BAD,
-                f"{tile}, code {digests.get(row.object_path, 'missing')}",
+                f"{tile}{CODE}{digests.get(row.object_path, MISSING)}",
                 f"{manifest.path}:{row.line}",
                 group=manifest.path,
                 note=tile,

@@ -10,13 +10,15 @@ from typing import Final
 from aiter_conformance.gate.causes import Cause
 from aiter_conformance.gate.classes import ChangeClass
 from aiter_conformance.gate.item import ItemKind
-from aiter_conformance.gate.page_causes import WIDTH, brief_lines, cause_lines, count
+from aiter_conformance.gate.page_causes import WIDTH, brief_lines, cause_lines, count, listed
 from aiter_conformance.gate.page_rows import moved_rows, tuned_rows, wrong_rows
 from aiter_conformance.gate.report import DEFAULT_LEVELS, Report
 
 LINES: Final = 150
 # Causes of no table that are shown in full in each section.
 _SHOWN: Final = 16
+# Objects with new machine code that are named below the decision.
+_OBJECTS: Final = 3
 Rows = Callable[[Sequence[Cause], Report], Iterator[str]]
 _NEUTRAL: Final = (ChangeClass.KERNEL_CHANGED, ChangeClass.TUNED_CHANGED)
 # Kinds of cause that are shown as rows, many changes alike in a line.
@@ -82,6 +84,13 @@ def decision(report: Report) -> str:
     return f"PASS (exit 0){at}: nothing fails that is not explained{explained}"
 
 
+def unjudged(report: Report) -> str:
+    """Return what the gate says of the machine code that is new, without an end."""
+    number = len(report.new_code)
+    objects, were = ("object", "was") if number == 1 else ("objects", "were")
+    return f"{number} {objects} with new machine code {were} not judged by the gate"
+
+
 def _failing(causes: Sequence[Cause]) -> Iterator[str]:
     """Yield what fails, the classes apart: a lost tuned shape costs speed, a regression right answers."""
     by_class: dict[ChangeClass, list[Cause]] = defaultdict(list)
@@ -116,8 +125,12 @@ def _explained(report: Report) -> str:
 
 
 def _head(report: Report) -> Iterator[str]:
-    yield f"AITER {report.old.version} -> {report.new.version}"
+    yield report.title
     yield decision(report)
+    if report.new_code:
+        names = listed([code.path for code in report.new_code], most=_OBJECTS)
+        yield from textwrap.wrap(f"{unjudged(report)}: {names}. What judges them:", WIDTH)
+        yield f"  {report.judge_command}"
     where = ", ".join([report.board or "all boards", *([report.model] if report.model else [])])
     yield f"subject {report.subject}; levels {', '.join(report.levels)}; {where}"
     if {*report.levels} <= {*DEFAULT_LEVELS}:

@@ -14,6 +14,7 @@ from aiter_conformance.gate.causes import Cause
 from aiter_conformance.gate.classes import ChangeClass
 from aiter_conformance.gate.compare import Change
 from aiter_conformance.gate.item import Item, ItemKind
+from aiter_conformance.gate.machine_code import new_paths
 from aiter_conformance.gate.report import Report
 
 WIDTH: Final = 110
@@ -21,6 +22,7 @@ WIDTH: Final = 110
 SHOWN: Final = 6
 # Kinds whose things have short names within their group.
 _NAMED: Final = (ItemKind.PARAMETER, ItemKind.MEMBER, ItemKind.CHOICE)
+_NEW_CODE: Final = "new machine code"
 # What a thing of a kind is called, where that is another word than the kind: one, several.
 _NOUNS: Final = {
     ItemKind.TUNED: ("tuned row", "tuned rows"),
@@ -42,14 +44,23 @@ def cause_lines(cause: Cause, report: Report, full: bool, detail: bool) -> Itera
         detail: Show an example of what follows, and the command that shows the cause alone.
     """
     yield from _title(cause)
+    code = new_paths(cause.changes, report.new_code)
     if full or cause.kind is not ItemKind.KERNEL:
-        for change in cause.changes if full else cause.changes[:1]:
-            yield from sides(change, full)
+        for change in cause.changes if full else each(cause):
+            yield from sides(change, full, named=len(each(cause)) > 1)
+        if not full and len(cause.changes) > len(each(cause)) > 1:
+            yield f"      ... {len(cause.changes) - len(each(cause))} more: --json has them"
     elif detail:
         for change in cause.changes[:SHOWN]:
             yield from wrapped(_short(change), row_evidence(change))
     elif cause.change is ChangeClass.KERNEL_CHANGED:
-        yield from wrapped("how", ", ".join(sorted({_how_moved(change) for change in cause.changes})))
+        ways = {_how_moved(change) for change in cause.changes}
+        if not code or ways != {_NEW_CODE}:  # else the objects below say it
+            yield from wrapped("how", ", ".join(sorted(ways)))
+    if code:
+        names = [path.rpartition("/")[2] for path in code]
+        said = f"{_NEW_CODE}, {'1 object' if len(code) == 1 else f'{len(code)} objects'}"
+        yield from wrapped(said, listed(names, most=len(names) if full else SHOWN))
     if cause.covered is not None:
         yield from wrapped("explained by", cause.covered)
     if cause.consequences:
@@ -60,6 +71,15 @@ def cause_lines(cause: Cause, report: Report, full: bool, detail: bool) -> Itera
             yield from sides(cells[0], full)
     if detail and cause.covered is None:
         yield f"      reproduce: {report.reproduce(cause)}"
+
+
+def each(cause: Cause) -> Sequence[Change]:
+    """Return the changes of a cause that are shown one by one.
+
+    A change of the interface breaks whoever uses it, so that each is shown; of anything else one stands for
+    all.
+    """
+    return cause.changes[: SHOWN if cause.kind in _NAMED and cause.change.direction < 0 else 1]
 
 
 def brief_lines(cause: Cause) -> Iterator[str]:
@@ -91,27 +111,43 @@ def _members(cause: Cause) -> str:
         more = f" and {len(files) - 3} more" if len(files) > 3 else ""
         return f" in {', '.join(files[:3])}{more}"
     if cause.kind in _NAMED:
-        return f": {', '.join(_short(change) for change in cause.changes)}"
+        return f": {', '.join(_both_names(change) for change in cause.changes)}"
     return f" ({len(cause.changes)} of them)" if len(cause.changes) > 1 else ""
 
 
 def _how_moved(change: Change) -> str:
     if change.now is None or change.before is None:
         return "another kernel of the same tile"
-    return "new machine code" if change.now.note == change.before.note else "other settings"
+    return _NEW_CODE if change.now.note == change.before.note else "other settings"
 
 
 def _short(change: Change) -> str:
     """Return the name of a thing within its group."""
-    item = change.before or change.item
+    return short_name(change.before or change.item)
+
+
+def _both_names(change: Change) -> str:
+    """Return the name of a thing within its group, and the new one of what is renamed."""
+    names = [short_name(item) for item in (change.before, change.now) if item is not None]
+    return " -> ".join(dict.fromkeys(names))
+
+
+def short_name(item: Item) -> str:
+    """Return the name of a thing within its group."""
     return re.split(r"[ .(]", item.key.removesuffix(")"))[-1]
 
 
-def sides(change: Change, full: bool) -> Iterator[str]:
-    """Yield what stands in the old release and in the new one."""
+def sides(change: Change, full: bool, *, named: bool = False) -> Iterator[str]:
+    """Yield what stands in the old release and in the new one.
+
+    Args:
+        change: The change.
+        full: Leave nothing out, and begin with the id.
+        named: Begin with the name within the group.
+    """
     old = _side_text(change.before, change.now, full)
     new = _side_text(change.now, change.before, full)
-    name = f"{change.id}: " if full else ""
+    name = f"{change.id}: " if full else f"{_short(change)}: " if named else ""
     renamed = change.before and change.now and change.before.key != change.now.key
     if renamed and change.now is not None:
         new = f"renamed to {change.now.key}, {new}"

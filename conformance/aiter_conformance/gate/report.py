@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from aiter_conformance import __version__, documents, matrix
@@ -16,9 +17,11 @@ from aiter_conformance.gate.cells import blind_boards, compare_cells, not_run
 from aiter_conformance.gate.classes import ChangeClass
 from aiter_conformance.gate.compare import Change, compare_items
 from aiter_conformance.gate.item import Item, ItemKind
+from aiter_conformance.gate.machine_code import NewCode, find_new_code
 from aiter_conformance.gate.scope import board_filter, is_on, model_filter, traced_on
 from aiter_conformance.gate.side import Side
 from aiter_conformance.ledger import Entry
+from aiter_conformance.release.artefact import ReleaseKind
 
 SCHEMA: Final = "aiter-conformance/gate/1"
 # What a decision rests on unless it is asked to do with less: no GPU is needed, and it takes minutes at most.
@@ -33,6 +36,8 @@ class Report:
         old: The old release.
         new: The new release.
         labels: How the two were given, as a command takes them and without a path of a machine.
+        given: How the two were given, word for word: for whoever gave them, and for nobody else. None where
+            the report is for others.
         subject: ``name@version`` of the implementation that the cells are about.
         board: The board that was looked at, or None for all.
         model: The model that was looked at, or None for all.
@@ -40,6 +45,7 @@ class Report:
         environment: (name, on the old side, on the new side) of what the two observations ran in; None for
             what one side did not have.
         causes: What changed, by cause.
+        new_code: The objects with new machine code, which nothing here judges.
         counts: How many things of each class there are, by kind; also those that are the same.
         not_run: What could not be tried, one sentence each: then there is no decision.
         fail_on: The classes that fail.
@@ -48,12 +54,14 @@ class Report:
     old: ReleaseId
     new: ReleaseId
     labels: tuple[str, str]
+    given: tuple[str, str] | None
     subject: str
     board: str | None
     model: str | None
     levels: tuple[str, ...]
     environment: tuple[tuple[str, str | None, str | None], ...]
     causes: tuple[Cause, ...]
+    new_code: tuple[NewCode, ...]
     counts: dict[ItemKind, dict[ChangeClass, int]]
     not_run: tuple[str, ...]
     fail_on: tuple[ChangeClass, ...]
@@ -74,9 +82,28 @@ class Report:
         return tuple(level.value for level in DEFAULT_LEVELS if level.value not in self.levels)
 
     @property
+    def _texts(self) -> tuple[str, str]:
+        """The two as words of a command line."""
+        old, new = self.given or self.labels
+        return shlex.quote(old), shlex.quote(new)
+
+    @property
+    def title(self) -> str:
+        """What is compared, on one line; a tree by its place too, for its version may say nothing."""
+        sides = zip((self.old, self.new), self.given or self.labels, strict=True)
+        return "AITER " + " -> ".join(
+            f"{release.version} ({text})" if release.kind == ReleaseKind.TREE else release.version
+            for release, text in sides
+        )
+
+    @property
     def command(self) -> str:
-        """The command that makes the report again; ``DIR`` stands for the clone of a release in git."""
-        words = ["aiter-conformance gate run", *self.labels]
+        """The command that makes the report again.
+
+        In a report for others ``DIR`` stands for the clone of a release in git, and a tree is named by its
+        last folder.
+        """
+        words = ["aiter-conformance gate run", *self._texts]
         if self.subject.partition("@")[0] != "impl":
             words.append(f"--subject {self.subject.partition('@')[0]}")
         if self.board is not None:
@@ -86,6 +113,13 @@ class Report:
         if self.left_out:
             words += [f"--level {level}" for level in self.levels if level != Level.HARDWARE]
         return " ".join(words)
+
+    @property
+    def judge_command(self) -> str:
+        """The command that judges the machine code that the gate does not."""
+        old, new = self._texts
+        arch = "" if self.board is None else f" --arch {self.board.partition(':')[0]}"
+        return f"aiter-conformance isa sweep {new} --against {old}{arch}"
 
     def reproduce(self, cause: Cause) -> str:
         """Return the command that shows a cause alone, and in full."""
@@ -125,6 +159,10 @@ class Report:
                 "fail_on": [found.value for found in self.fail_on],
                 "exit_code": self.exit_code,
                 "not_run": list(self.not_run),
+                "new_code": {
+                    "judge": self.judge_command if self.new_code else None,
+                    "objects": [asdict(code) for code in self.new_code],
+                },
                 "counts": {
                     kind.value: {found.value: n for found, n in by_class.items()}
                     for kind, by_class in self.counts.items()
@@ -181,6 +219,7 @@ def compare(
     fail_on: Sequence[ChangeClass],
     board: str | None = None,
     model: str | None = None,
+    given: tuple[str, str] | None = None,
 ) -> Report:
     """Compare two releases.
 
@@ -193,6 +232,7 @@ def compare(
         fail_on: The classes that fail.
         board: ``arch`` or ``arch:CUs`` to look at alone; None for all.
         model: Model of the catalogue to look at alone; None for all.
+        given: How the two were given, word for word; None where the report is for others.
 
     Raises:
         UsageError: There is no such board or model.
@@ -225,12 +265,14 @@ def compare(
         old=old.release,
         new=new.release,
         labels=labels,
+        given=given,
         subject=subject,
         board=board,
         model=model,
         levels=tuple(level.value for level in Level if level in levels),
         environment=tuple((name, old.environment.get(name), new.environment.get(name)) for name in names),
         causes=find_causes(changes),
+        new_code=find_new_code(changes),
         counts=counts,
         not_run=tuple(dict.fromkeys([*not_run(old.records), *not_run(new.records)])),
         fail_on=tuple(fail_on),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -69,6 +70,26 @@ class TestExitCodes:
         alone = run(good, unguarded, *words)
         assert (alone.code, alone.out.count("regressed  ")) == (1, 1)
         assert f"unguarded --level declared --level inventory --only '{words[1]}'" in run(good, unguarded).out
+
+    def test_what_is_printed_can_be_pasted(self, run: Run, good: Path, unguarded: Path) -> None:
+        """The words after ``reproduce`` lead to the releases from here, whatever their folders are called."""
+        place = unguarded.rename(unguarded.parent / "a bump")
+        whole = run(good, place)
+        (said,) = [line for line in whole.out.splitlines() if "reproduce: " in line]
+        assert whole.out.splitlines()[-1].startswith(
+            f"One cause in full: aiter-conformance gate run {good} '"
+        )
+        words = shlex.split(said.partition("reproduce: ")[2])
+        assert (words[:3], words[4]) == (["aiter-conformance", "gate", "run"], str(place))
+        again = run(*words[3:])
+        assert (again.code, "regressed      anchor:block-fp8-split-k-guard" in again.out) == (1, True)
+
+    def test_the_headline_names_a_tree(self, run: Run, good: Path, unguarded: Path) -> None:
+        """A tree has a version that says little, so that its place stands beside it."""
+        for form in ((), ("--summary",)):
+            headline = run(good, unguarded, *form).out.splitlines()[0]
+            assert f" ({unguarded})" in headline
+            assert str(good) not in headline
 
     @pytest.mark.parametrize(
         ("arguments", "said"),
@@ -182,10 +203,13 @@ class TestKept:
             kept.write_text(content, encoding="utf-8")
         assert run(good, unguarded) == first
 
-    def test_no_machine_path_is_printed(self, run: Run, good: Path, unguarded: Path) -> None:
-        """In no form does the folder of a release show."""
+    def test_a_folder_shows_only_where_it_was_given(
+        self, run: Run, good: Path, unguarded: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What was given is printed word for word, and what was given without its folder has none."""
+        monkeypatch.chdir(good.parent)
         for form in ("--json", "--markdown", "--summary", "--junit", "--propose-ledger"):
-            result = run(good, unguarded, form)
+            result = run(good.name, unguarded.name, form)
             assert (result.code, str(good.parent) in result.out) == (1, False)
         assert json.loads(run(good, unguarded, "--json").out)["old"]["label"] == good.name
 

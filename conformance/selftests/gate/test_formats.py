@@ -20,11 +20,16 @@ from aiter_conformance.gate.item import ItemKind
 from aiter_conformance.gate.report import Report
 from aiter_conformance.ledger import Entry
 from aiter_conformance.ledgerfile import parse_ledger
+from aiter_conformance.release.samples import code_object
 
 Files = dict[str, bytes]
 Gate = Callable[..., Report]
 Complete = Callable[[str], tuple[Entry, ...]]
 MOE, TUNED = "aiter/fused_moe.py", "aiter/configs/tuned_fmoe.csv"
+ENUMS = "csrc/include/aiter_enum.h"
+SILU = "hsa/gfx942/fmoe/silu/fmoe_bf16_pertokenFp8_g1u1_silu.csv"
+SWAPPED = "hsa/gfx942/fmoe/silu/silu128.co"
+SMALL = "_ZN5aiter48fmoe_bf16_pertokenFp8_g1u1_vs_silu_1tg_ps_32x128E"
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +52,18 @@ def report(changed: Files, gate: Gate) -> Report:
 def same(release_files: Files, gate: Gate) -> Report:
     """A release against itself."""
     return gate(release_files)
+
+
+@pytest.fixture(scope="module")
+def swapped(release_files: Files, gate: Gate) -> Report:
+    """A release that has other machine code under the name of one object, and one object more."""
+    large = SMALL.replace("32x128", "32x512")
+    files = release_files | {
+        SWAPPED: code_object("gfx942", [SMALL, "gelu"]),
+        "hsa/gfx942/fmoe/silu/silu512.co": code_object("gfx942", [large]),
+    }
+    files[SILU] += f"{large},silu512.co,0,1,0,1,1,32,512\n".encode()
+    return gate(files)
 
 
 class TestPage:
@@ -135,6 +152,75 @@ class TestPage:
         assert text.splitlines()[-1].startswith("One cause in full: aiter-conformance gate run old new")
 
 
+class TestInterface:
+    """What callers of the interface are told, on the page and in the summary."""
+
+    @pytest.mark.parametrize("form", [page.render, formats.to_summary])
+    def test_values_that_are_exchanged(
+        self, release_files: Files, gate: Gate, form: Callable[[Report], str]
+    ) -> None:
+        """Each member is named with both of its values."""
+        edited = release_files[ENUMS].replace(b"Silu = 0, Gelu,", b"Silu = 1, Gelu = 0,")
+        text = " ".join(form(gate(release_files | {ENUMS: edited})).split())
+        assert "member:ActivationType" in text
+        assert re.search(r"Gelu: 1( at \S+)? -> 0\b", text)
+        assert re.search(r"Silu: 0( at \S+)? -> 1\b", text)
+
+    @pytest.mark.parametrize("form", [page.render, formats.to_summary])
+    def test_a_parameter_that_is_renamed(
+        self, release_files: Files, gate: Gate, form: Callable[[Report], str]
+    ) -> None:
+        """Old name and new name stand there, and not the default alone, which is the same."""
+        edited = release_files[MOE].replace(b"hidden_pad=0", b"hid_pad=0", 1)
+        text = " ".join(form(gate(release_files | {MOE: edited})).split())
+        assert "hidden_pad, default 0 -> renamed to hid_pad" in text or "hidden_pad -> hid_pad" in text
+        assert "default 0 -> default 0" not in text
+
+
+class TestNewCode:
+    """Objects with new machine code, which the gate does not judge."""
+
+    def test_the_page_says_that_it_is_not_judged(self, swapped: Report) -> None:
+        """It passes, and below the decision stand how many, which, and what judges them."""
+        lines = page.render(swapped).splitlines()
+        assert (swapped.exit_code, lines[1].startswith("PASS (exit 0)")) == (0, True)
+        assert " ".join(lines[2:4]) == (
+            f"2 objects with new machine code were not judged by the gate: {SWAPPED}, "
+            "hsa/gfx942/fmoe/silu/silu512.co. What judges them:"
+        )
+        assert lines[4] == "  aiter-conformance isa sweep new --against old"
+
+    def test_a_cause_names_its_objects(self, swapped: Report) -> None:
+        """A manifest whose kernels are compiled anew names the objects, and counts them."""
+        text = page.render(swapped)
+        start = text.index(f"kernel-changed kernel:{SILU}")
+        assert "new machine code, 1 object: silu128.co" in text[start:]
+
+    def test_the_summary_says_so(self, swapped: Report) -> None:
+        """In hosted CI it stands between the decision and what fails."""
+        _, said, *_ = formats.to_summary(swapped).split("\n\n")
+        assert said.startswith("2 objects with new machine code were not judged by the gate: ")
+        assert said.endswith("`aiter-conformance isa sweep new --against old`.")
+
+    def test_json_lists_them(self, swapped: Report) -> None:
+        """Each with how its hash began and begins; one that is new has none before."""
+        told = json.loads(swapped.to_json())["new_code"]
+        assert told["judge"] == "aiter-conformance isa sweep new --against old"
+        assert [(one["path"], one["before"] is None) for one in told["objects"]] == [
+            (SWAPPED, False),
+            ("hsa/gfx942/fmoe/silu/silu512.co", True),
+        ]
+
+    def test_one_board(self, swapped: Report) -> None:
+        """Where one board is looked at, its arch alone is judged."""
+        assert replace(swapped, board="gfx942:304").judge_command.endswith(" --against old --arch gfx942")
+
+    def test_the_same_code(self, report: Report) -> None:
+        """Where no bytes of an object changed, nothing is said."""
+        assert (report.new_code, "not judged" in page.render(report)) == ((), False)
+        assert json.loads(report.to_json())["new_code"] == {"judge": None, "objects": []}
+
+
 class TestCompressCells:
     """`page_causes.compress_cells`."""
 
@@ -203,10 +289,15 @@ class TestMarkdown:
         """The decision, a row for each failing cause, and the page of text folded."""
         text = formats.to_markdown(report)
         decision = "FAIL (exit 1): 1 regression; 1 api-changed; lost: 1 tuned shape (speed)"
-        assert text.startswith(f"## AITER 0.1.18 -> 0.1.18.post1: {decision}\n")
+        assert text.startswith(f"## AITER 0.1.18 (old) -> 0.1.18.post1 (new): {decision}\n")
         for cause in report.failing:
             assert f"| {cause.change.value} | `{cause.id}` |" in text
         assert f"```text\n{page.render(report)}```" in text
+
+    def test_the_summary_begins_with_what_lies_deepest(self, report: Report) -> None:
+        """A renamed parameter stands above the anchors and rows that may be otherwise because of it."""
+        rows = re.findall(r"^\| \S+ \| `(\w+):", formats.to_summary(report), flags=re.MULTILINE)
+        assert rows == ["parameter", "anchor", "tuned"]
 
     def test_summary(self, report: Report, same: Report) -> None:
         """Short: the decision and what fails, or that nothing does."""
