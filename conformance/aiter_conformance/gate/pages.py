@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -11,10 +11,11 @@ from aiter_conformance.documents import write_text
 from aiter_conformance.errors import HarnessError, UsageError
 from aiter_conformance.evidence import Level
 from aiter_conformance.gate import page
-from aiter_conformance.gate.classes import FAILING
+from aiter_conformance.gate.classes import FAILING, ChangeClass
 from aiter_conformance.gate.pair import observe_pair
 from aiter_conformance.gate.report import Report, compare
 from aiter_conformance.ledgerfile import load_ledger
+from aiter_conformance.publish.markdown import table
 from aiter_conformance.subjects import find_version
 
 # The bumps that there is a page of, as revisions of a clone of ROCm/aiter. The last is main at 2026-08-22.
@@ -28,6 +29,10 @@ PAIRS: Final = (
     ("v0.1.19.post2", "v0.1.20.post1"),
     ("v0.1.20.post1", "e4048607"),
 )
+FOLDER: Final = Path("reports/gate")
+# The README's table stands between these lines; all else of it is written by hand.
+BEGIN: Final = "<!-- pages: begin -->\n"
+END: Final = "<!-- pages: end -->\n"
 LEVELS: Final = (Level.DECLARED, Level.INVENTORY, Level.TRACE)
 
 
@@ -55,17 +60,58 @@ def reports(clone: str, build: Path) -> Iterator[Report]:
         )
 
 
+def name_of(report: Report) -> str:
+    """Return the name of a page, without its suffix."""
+    return f"{report.old.version}..{report.new.version}"
+
+
+def index_row(report: Report) -> tuple[str, str, str, str]:
+    """Return what the README's table says of a page: the bump, its verdict, its regressions, the link."""
+    verdict = {0: "PASS", 1: "FAIL", 3: "NOT RUN"}[report.exit_code]
+    regressed = [cause for cause in report.causes if cause.change is ChangeClass.REGRESSED]
+    explained = sum(cause.covered is not None for cause in regressed)
+    aside = f" ({explained} explained)" if explained else ""
+    name = name_of(report)
+    return (
+        f"{report.old.version} -> {report.new.version}",
+        verdict,
+        f"{len(regressed)}{aside}",
+        f"[{name}.txt]({name}.txt)",
+    )
+
+
+def with_index(readme: str, rows: Sequence[tuple[str, str, str, str]]) -> str:
+    """Return a README with its table made anew.
+
+    Raises:
+        UsageError: There is no place for it.
+    """
+    before, begin, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        msg = f"reports/gate/README.md must hold the lines {BEGIN.strip()} and {END.strip()}"
+        raise UsageError(msg)
+    made = table(["bump", "verdict", "regressions", "page"], rows)
+    return f"{before}{begin}\n{made}\n\n{end}{after}"
+
+
 def main(arguments: list[str]) -> int:
-    """Write a page for each pair into ``reports/gate`` of the current folder, a checkout of this project."""
+    """Write a page for each pair, and the table of them, into ``reports/gate`` of a checkout of this project.
+
+    The checkout is the current folder.
+    """
     try:
-        if len(arguments) != 1 or not Path("reports/gate").is_dir():
+        if len(arguments) != 1 or not FOLDER.is_dir():
             msg = "GITDIR, a clone of ROCm/aiter, must be given, in a checkout of this project"
             raise UsageError(msg)
+        rows = []
         for report in reports(arguments[0], Path("build")):
-            name = f"{report.old.version}..{report.new.version}"
-            write_text(Path("reports/gate") / f"{name}.txt", page.render(report))
-            sys.stdout.write(f"{name}: {page.decision(report)}\n")
+            write_text(FOLDER / f"{name_of(report)}.txt", page.render(report))
+            rows.append(index_row(report))
+            sys.stdout.write(f"{name_of(report)}: {page.decision(report)}\n")
             sys.stdout.flush()
+        readme = FOLDER / "README.md"
+        write_text(readme, with_index(readme.read_text(encoding="utf-8"), rows))
     except HarnessError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code
