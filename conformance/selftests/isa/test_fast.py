@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,6 +35,25 @@ class TestLoad:
         before = numba.config.CACHE_DIR
         assert fast.load(tmp_path) == fast_core
         assert before == numba.config.CACHE_DIR
+
+    @pytest.mark.parametrize("named", [True, False])
+    def test_folder_without_one(self, tmp_path: Path, named: bool) -> None:
+        """Without a folder compiled code is kept by version too: numba would run what is out of date."""
+        pytest.importorskip("numba")
+        name = "NUMBA_CACHE_DIR" if named else "XDG_CACHE_HOME"
+        code = (
+            "from aiter_conformance.isa import fast; import pathlib; "
+            "cached = fast.load().entry._cache._cache_path; print(pathlib.Path(cached).parent)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "NUMBA_CACHE_DIR": "", name: str(tmp_path)},
+        )
+        kept = tmp_path if named else tmp_path / "aiter-conformance"
+        assert Path(done.stdout.strip()) == kept / fast._version()
 
 
 class TestCompiledIn:

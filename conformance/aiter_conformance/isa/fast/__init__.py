@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache
@@ -100,12 +101,18 @@ class FastCore:
         return FastCore(self.entry, frozenset(ops))
 
 
+def _users_cache() -> Path:
+    """Where programs keep what can be made again (XDG Base Directory Specification)."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "aiter-conformance"
+
+
 def load(cache_dir: Path | None = None) -> FastCore:
     """The fast core.
 
     Args:
-        cache_dir: Folder for compiled code; None lets numba choose (beside the sources, or the user's cache).
-            The first call in a process decides.
+        cache_dir: Folder for compiled code; None is ``NUMBA_CACHE_DIR``, or the user's cache. The first call
+            in a process decides.
 
     Raises:
         InfrastructureError: numba is not installed.
@@ -118,8 +125,9 @@ def load(cache_dir: Path | None = None) -> FastCore:
             "install it with: pip install 'aiter-moe-conformance[isa]'"
         ) from error
     before = numba.config.CACHE_DIR
+    parent = cache_dir / "numba" if cache_dir else Path(before or _users_cache())
     # numba fixes the folder of a function's cache when it is decorated, that is on the import below.
-    numba.config.CACHE_DIR = str(cache_dir / "numba" / _version()) if cache_dir else before
+    numba.config.CACHE_DIR = str(parent / _version())
     try:
         loop = importlib.import_module("aiter_conformance.isa.fast.loop")
     finally:
