@@ -13,9 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 from aiter_conformance.cli import cli
+from aiter_conformance.errors import UsageError
 from aiter_conformance.evidence import Level
 from aiter_conformance.gate.page import LINES
-from aiter_conformance.gate.pages import PAIRS
+from aiter_conformance.gate.pages import BEGIN, END, PAIRS, with_index
 from aiter_conformance.runner import runnable
 
 FOLDER = Path(__file__).parents[3] / "reports" / "gate"
@@ -125,6 +126,37 @@ def test_every_page_is_looked_at() -> None:
     assert sorted(f"{old}..{new}".replace("v", "") for old, new in PAIRS[:-1]) == names[:-1]
 
 
+class TestIndex:
+    """The table in the README."""
+
+    def test_it_has_each_page_with_its_verdict(self) -> None:
+        """A row for each page, linked, with the verdict and the regressions of its own second line."""
+        rows = re.findall(
+            r"^\| (\S+) -> (\S+) \| (PASS|FAIL) \| (\d+)(?: \((\d+) explained\))? \| \[(.+)\]\((.+)\) \|$",
+            (FOLDER / "README.md").read_text(encoding="utf-8"),
+            flags=re.MULTILINE,
+        )
+        assert sorted(f"{old}..{new}" for old, new, *_ in rows) == sorted(PAGES)
+        for old, new, verdict, number, explained, shown, link in rows:
+            assert shown == link == f"{old}..{new}.txt"
+            line = page(f"{old}..{new}").splitlines()[1]
+            assert line.startswith(f"{verdict} ")
+            failing = re.search(r"(\d+) regressions?\b", line)
+            assert int(number) - int(explained or 0) == (int(failing[1]) if failing else 0)
+
+    def test_no_place_for_it(self) -> None:
+        """A README without the two lines is left alone; with them all else of it stays."""
+        with pytest.raises(UsageError, match="must hold the lines"):
+            with_index("# Pages\n", [])
+        made = with_index(f"# Pages\n{BEGIN}old\n{END}more\n", [("a -> b", "PASS", "0", "[x](x)")])
+        assert (made.startswith("# Pages\n"), made.endswith(f"{END}more\n"), "old" in made) == (
+            True,
+            True,
+            False,
+        )
+        assert "| a -> b | PASS | 0 | [x](x) |" in made
+
+
 @pytest.mark.parametrize("name", PAGES)
 class TestPage:
     """One committed page."""
@@ -161,4 +193,5 @@ class TestPage:
         old, new = re.findall(r"git:DIR@(\S+)", page(name).splitlines()[-1])
         words = ["gate", "run", f"git:{clone}@{old}", f"git:{clone}@{new}", "--root", str(kept)]
         result = CliRunner().invoke(cli, words, standalone_mode=False)
-        assert (result.return_value, result.stdout) == (PAGES[name][0], page(name))
+        made = result.stdout.replace(f"git:{clone}@", "git:DIR@")  # a page is for others
+        assert (result.return_value, made) == (PAGES[name][0], page(name))
