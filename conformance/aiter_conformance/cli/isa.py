@@ -16,7 +16,7 @@ import click
 
 from aiter_conformance.axes import load_axes
 from aiter_conformance.cli.isa_probe import probe_command
-from aiter_conformance.cli.isa_run import run_command, say_endless
+from aiter_conformance.cli.isa_run import run_command
 from aiter_conformance.cli.matrix import root_option
 from aiter_conformance.cli.output import json_option, print_json, print_table, progress
 from aiter_conformance.errors import InfrastructureError, UsageError
@@ -197,9 +197,7 @@ def _print_changes(changes: Sequence[Change], worse: int) -> None:
     if not changes:
         click.echo("no object has other machine code")
         return
-    body = [
-        [c.object, c.before, f"{c.after}{' (WORSE)' if c.worse else ''}", say_endless(c.why)] for c in changes
-    ]
+    body = [[c.object, c.before, f"{c.after}{' (WORSE)' if c.worse else ''}", c.why] for c in changes]
     print_table(["object", "before", "after", "reason"], body, wrap=[1, 2, 3])
     click.echo(f"\nobjects with other machine code: {len(changes)}, worse: {worse}\n")
     print_table(["before", "after", "objects"], [[*key, str(n)] for *key, n in counts(changes)], wrap=[])
@@ -219,7 +217,7 @@ def _print_sweep(results: Sequence[Result]) -> None:
     for one in seen:
         if one != "right":
             chosen = [r for r, line in zip(results, lines, strict=True) if line.result == one]
-            _list(f"\n{one}:", [f"{r.path}: {say_endless(r.judgement.reason or '')}" for r in chosen])
+            _list(f"\n{one}:", [f"{r.path}: {r.judgement.reason}" for r in chosen])
 
 
 def _low(result: Result) -> str:

@@ -175,6 +175,13 @@ def describe(shape: Shape) -> str:
     return f"{text},seed={shape.seed}" if shape.seed else text
 
 
+def limits_of(kind: Variant, case: Case) -> tuple[float, float, float]:
+    """The limits of a case: of the whole output, its worst row and its worst column."""
+    if case.shape.ksplit:
+        return (EXACT_LIMIT,) * 3
+    return INSIDE_LIMIT if kind.quantises else LIMIT, ROW_LIMIT, COLUMN_LIMIT
+
+
 def _errors(problem: Problem, output: npt.NDArray[Any]) -> tuple[float, float, float]:
     """Relative errors of all, of the worst row and of the worst column; NaN where the output has one."""
     expected = problem.expected.reshape(-1, problem.expected.shape[-1])
@@ -223,9 +230,7 @@ def _observe(
     except KernelFaultError as error:
         nothing = np.zeros(len(program.texts), np.int64)
         return Observation(case.name, words, None, None, None, str(error), False, None, 0, 0), nothing
-    limits = (INSIDE_LIMIT if kind.quantises else LIMIT, ROW_LIMIT, COLUMN_LIMIT)
-    if case.shape.ksplit:
-        limits = (EXACT_LIMIT,) * 3
+    limits = limits_of(kind, case)
     output = result.outputs["O"]
     errors, scaled_to = _errors(problem, output), None
     right = _within(errors, limits)

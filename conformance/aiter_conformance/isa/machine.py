@@ -42,6 +42,8 @@ class FaultKind(enum.IntEnum):
     BUDGET = 17
 
 
+ENDLESS = "the kernel must end within its budget of instructions"
+"""How the message of such a fault begins."""
 _SENTENCES = {
     FaultKind.GLOBAL_BOUNDS: "global access must stay inside an allocation",
     FaultKind.GLOBAL_READ_ONLY: "global store must go to an output",
@@ -50,7 +52,7 @@ _SENTENCES = {
     FaultKind.LDS_ALIGNMENT: "LDS access must be aligned to its size, at most a dword",
     FaultKind.SCALAR_BOUNDS: "scalar load must stay inside an allocation",
     FaultKind.DESCRIPTOR: "buffer descriptor must be linear, without swizzle or added thread id",
-    FaultKind.BUDGET: "work-group must end within the instruction budget",
+    FaultKind.BUDGET: ENDLESS,
 }
 
 
@@ -84,7 +86,10 @@ class KernelFaultError(HarnessError):
         place = f"pc {pc:#x} '{text}', work-group {group}, wave {wave}" + (
             f", lane {lane}" if lane >= 0 else ""
         )
-        super().__init__(f"{_SENTENCES[kind]} (got address {address:#x} at {place}; {near})")
+        got = (
+            f"{near}, at {place}" if kind is FaultKind.BUDGET else f"address {address:#x} at {place}; {near}"
+        )
+        super().__init__(f"{_SENTENCES[kind]} (got {got})")
         self.kind, self.pc, self.text, self.group = kind, pc, text, group
         self.wave, self.lane, self.address = wave, lane, address
 
@@ -248,7 +253,9 @@ class Workgroup:
         row = int(self.status[wave, PC])
         if kind in (FaultKind.LDS_BOUNDS, FaultKind.LDS_ALIGNMENT):
             near = f"LDS has {len(self.lds)} bytes"
-        elif kind in (FaultKind.BUDGET, FaultKind.DESCRIPTOR):
+        elif kind is FaultKind.BUDGET:
+            near = f"{int(self.status[wave, EXECUTED])} instructions of a wave"
+        elif kind is FaultKind.DESCRIPTOR:
             near = f"wave executed {int(self.status[wave, EXECUTED])} instructions"
         else:
             near = self.memory.nearest(address)

@@ -12,7 +12,6 @@ import pytest
 
 from aiter_conformance.isa import sweep
 from aiter_conformance.isa.judge import Judgement, Status
-from aiter_conformance.isa.machine import FaultKind, KernelFaultError
 from aiter_conformance.isa.sweep import Result
 from aiter_conformance.isa_changes import ABSENT, Change, compare, counts, differing
 from aiter_conformance.publish.sweep import WRONG_AT_ODD
@@ -178,17 +177,6 @@ class TestCommand:
         assert cells.index(spoilt) < cells.index(mended)
         assert ["objects with other machine code: 2, worse: 1"] in cells
         assert cells[-2:] == [["right", WRONG_AT_ODD, "1"], ["wrong", "right", "1"]]
-
-    def test_does_not_end(self, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-        """Of a kernel that does not end that is said, and not the address 0, which it did not use."""
-        place: dict[str, Any] = {"text": "s_nop 0", "group": (0, 0, 0), "wave": 1, "lane": -1}
-        fault = KernelFaultError(
-            FaultKind.BUDGET, pc=8, address=0, near="wave executed 9 instructions", **place
-        )
-        monkeypatch.setitem(REASONS, "wrong", f"few (tokens=3): {fault}")
-        monkeypatch.setenv("COLUMNS", "300")
-        _, out, _ = run({"a": "right"}, {"a": "wrong"})
-        assert "few (tokens=3): does not end: 9 instructions of a wave, at pc 0x8 's_nop 0'" in out
 
     def test_none_differs(self, run: Callable[..., Any]) -> None:
         """Without other bytes nothing is judged, however wrong it is: code 0, and it says so."""

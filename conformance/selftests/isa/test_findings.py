@@ -21,7 +21,7 @@ SHOWS = {
     "odd_hidden_size": "columns from 256 holds 0, ..., from 704 holds 448",
 }
 NEWER = {  # PyPI's release has none of these objects
-    "gelu_block_does_not_end": "must end within the instruction budget",
+    "gelu_block_does_not_end": "must end within its budget",
     "mxfp4_flat_sizes": "intermediate=256: relative error 0.0075; wrong columns: 4079, 4095\n"
     "observed: 16x128, hidden=4096, intermediate=512: relative error 0.0055; wrong columns: 4095\n",
     "pf2_reads_past_w2": "reads up to 32768 bytes past",

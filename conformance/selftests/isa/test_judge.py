@@ -82,7 +82,7 @@ class TestJudge:
         found = judge(CODE, looping, NAME, core)
         assert found.status is Status.WRONG
         assert found.reason is not None
-        assert "must end within the instruction budget" in found.reason
+        assert "must end within its budget" in found.reason
 
     def test_unmodelled_launch_is_not_right(self, core: Core, program: MakeProgram) -> None:
         """A name whose launch is not modelled is not executable, whatever the code does."""
@@ -105,7 +105,7 @@ class TestObserve:
     def answer(self, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
         """Let the launch give an output of ours, made from the problem's right answer."""
 
-        def install(change: Callable[[np.ndarray], np.ndarray]) -> None:
+        def install(change: Callable[[np.ndarray], np.ndarray], partly: int = 0) -> None:
             real_problem = toy.problem
             made: list[toy.Problem] = []
 
@@ -115,7 +115,7 @@ class TestObserve:
 
             def run(*_: object, **__: object) -> Any:
                 execution = SimpleNamespace(
-                    over_reads=(), instructions=1, counts=np.ones(1, np.int64), partly_outside=0
+                    over_reads=(), instructions=1, counts=np.ones(1, np.int64), partly_outside=partly
                 )
                 return SimpleNamespace(outputs={"O": change(made[-1].expected.copy())}, execution=execution)
 
@@ -146,6 +146,18 @@ class TestObserve:
         case = Case("many", toy.Shape(tokens=64, experts=2, topk=1, hidden=1024, intermediate=128))
         seen, _ = observe(CODE, program(NOTHING, "gfx942"), kind, case, _never)
         assert seen.right is right
+
+    @pytest.mark.parametrize(("partly", "words"), [(0, ""), (3, "; 3 accesses partly beyond a descriptor")])
+    def test_partly_outside_is_said(
+        self, answer: Callable[..., None], program: MakeProgram, partly: int, words: str
+    ) -> None:
+        """A wrong result that may hang on dwords partly beyond a descriptor says how many there were."""
+        answer(lambda x: -x, partly)
+        found = judge(CODE, program(NOTHING, "gfx942"), NAME, _never)
+        assert found.observations[0].partly_outside == partly
+        assert str(found.reason).endswith(
+            f"of the worst column {found.observations[0].worst_column:.2g}{words}"
+        )
 
     @pytest.mark.parametrize(("runs", "right"), [(1, True), (2, False)])
     def test_one_flipped_code_is_an_accident(

@@ -146,7 +146,7 @@ class TestScheduling:
     def test_budget(self, core: Core, program: Make) -> None:
         """A kernel that does not end is a fault that names where it was."""
         code = program(["s_nop 0", "s_branch 0", "s_endpgm"], "gfx942")
-        with pytest.raises(KernelFaultError, match="must end within the instruction budget") as caught:
+        with pytest.raises(KernelFaultError, match="must end within its budget") as caught:
             _run(core, code, _memory(), budget=1001)
         assert (caught.value.kind, caught.value.pc, caught.value.lane) == (FaultKind.BUDGET, 4, -1)
 

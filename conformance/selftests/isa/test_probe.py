@@ -152,7 +152,7 @@ class TestTryOrders:
         tried = (USUAL, Order("alone", 10_000, reverse=True), Order("by turns", 8, reverse=True))
         found = isa_probe.try_orders(_runner(code), fast_core, tried, lambda _: float("nan"))
         assert [o.fault is None for o in found] == [True, False, True]
-        assert "must end within the instruction budget" in str(found[1].fault)
+        assert "must end within its budget" in str(found[1].fault)
         assert [o.differing for o in found] == [0, None, 0]
         assert [o.error for o in found] == [None] * 3
 
