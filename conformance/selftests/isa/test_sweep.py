@@ -11,6 +11,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -219,7 +220,13 @@ class TestKilled:
         kept = tmp_path / "build" / "isa" / "sweep"
         command = [sys.executable, "-m", "aiter_conformance", "isa", "sweep", str(tree)]
         command += ["--root", str(tmp_path), "--workers", "1", "--json"]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+        # Tests may run where interrupts are ignored, as in a shell's background, and programs inherit that.
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        )
         deadline = time.monotonic() + 120
         while not list(kept.glob("*.json")):
             assert time.monotonic() < deadline, "the first result must come within 120 s"
