@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -118,13 +118,10 @@ def _over(seen: Observation, allowed: tuple[float, float, float]) -> str:
 
 def _where(opened: Opened, case: Case) -> str:
     """Which part of a wrong output is wrong, and its first element, found by running it once more."""
-    from aiter_conformance.isa import judge, launch, toy
+    from aiter_conformance.isa import judge
 
-    kind = replace(opened.kind, gelu=case.gelu or opened.kind.gelu)
-    problem = toy.problem(kind, case.shape)
-    ran = launch.run(
-        opened.code, opened.program, problem.launch, core=opened.core, slack=judge.SLACK, budget=judge.BUDGET
-    )
+    problem = judge.problem_of(opened.kind, case)
+    ran = judge.run_problem(opened.code, opened.program, problem, opened.core)
     got = problem.decode(ran.outputs["O"])
     got = got.reshape(-1, got.shape[-1])
     expected = problem.expected.reshape(got.shape)

@@ -175,6 +175,16 @@ def describe(shape: Shape) -> str:
     return f"{text},seed={shape.seed}" if shape.seed else text
 
 
+def problem_of(kind: Variant, case: Case) -> Problem:
+    """The problem of a case, with the activation that it asks for; errors as for `toy.problem`."""
+    return toy.problem(replace(kind, gelu=case.gelu or kind.gelu), case.shape)
+
+
+def run_problem(code: CodeObject, program: Program, problem: Problem, core: Core) -> launch.Result:
+    """Run a problem with the slack and the budget of every judgement; errors as for `launch.run`."""
+    return launch.run(code, program, problem.launch, core=core, slack=SLACK, budget=BUDGET)
+
+
 def limits_of(kind: Variant, case: Case) -> tuple[float, float, float]:
     """The limits of a case: of the whole output, its worst row and its worst column."""
     if case.shape.ksplit:
@@ -222,11 +232,10 @@ def observe(
 def _observe(
     code: CodeObject, program: Program, kind: Variant, case: Case, core: Core
 ) -> tuple[Observation, npt.NDArray[np.int64]]:
-    kind = replace(kind, gelu=case.gelu or kind.gelu)
-    problem = toy.problem(kind, case.shape)
+    problem = problem_of(kind, case)
     words = describe(case.shape)
     try:
-        result = launch.run(code, program, problem.launch, core=core, slack=SLACK, budget=BUDGET)
+        result = run_problem(code, program, problem, core)
     except KernelFaultError as error:
         nothing = np.zeros(len(program.texts), np.int64)
         return Observation(case.name, words, None, None, None, str(error), False, None, 0, 0), nothing
@@ -235,7 +244,7 @@ def _observe(
     errors, scaled_to = _errors(problem, output), None
     right = _within(errors, limits)
     if not right and kind.scheme.startswith("fp8") and kind.requant_max != OTHER_MAX:
-        other = toy.problem(replace(kind, requant_max=OTHER_MAX), case.shape)
+        other = problem_of(replace(kind, requant_max=OTHER_MAX), case)
         again = _errors(other, output)
         if _within(again, limits):
             errors, scaled_to, right = again, OTHER_MAX, True

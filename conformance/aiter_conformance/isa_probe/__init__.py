@@ -9,13 +9,13 @@ on it; it needs numba, as the fast core does.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from aiter_conformance.isa import judge, launch, toy
+from aiter_conformance.isa import judge
 from aiter_conformance.isa.decode import OP
 from aiter_conformance.isa.execute import Core
 from aiter_conformance.isa.fast import FastCore
@@ -128,12 +128,10 @@ def probe(opened: Opened, case: Case, fast: FastCore, tried: Sequence[Order]) ->
     Raises:
         HarnessError: It could not be launched.
     """
-    problem = toy.problem(replace(opened.kind, gelu=case.gelu or opened.kind.gelu), case.shape)
+    problem = judge.problem_of(opened.kind, case)
 
     def run(core: Core) -> Array:
-        ran = launch.run(
-            opened.code, opened.program, problem.launch, core=core, slack=judge.SLACK, budget=judge.BUDGET
-        )
+        ran = judge.run_problem(opened.code, opened.program, problem, core)
         return problem.results(ran.outputs["O"])
 
     seen, fault = watch(run, fast)

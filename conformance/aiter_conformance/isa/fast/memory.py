@@ -33,6 +33,16 @@ def _extent(v, at):
 
 
 @inlined
+def _gather(v, at, origin, dwords, to, words):
+    """Read aligned dwords of every lane, at ``origin`` plus the lane's value of a row, in bytes."""
+    for lane in range(64):  # the destination may overlap the addresses
+        v[RESULT_ROW, lane] = v[at, lane]
+    for r in range(dwords):
+        for lane in range(64):
+            v[to + r, lane] = words[((origin + i64(v[RESULT_ROW, lane])) >> 2) + r]
+
+
+@inlined
 def _check_lds(v, mask, first, stride, at_row, size, limit, place):
     """Check accesses at ``first + stride * lane`` plus, unless it is negative, the lane's value of a row."""
     align = min(size, 4) - 1
@@ -80,11 +90,7 @@ def lds(op, row, v, s, memory, place):
 def _read_lds(v, mask, at, offset, size, to, memory):
     words = memory.view(np.uint32)
     if mask == u64(ALL) and size > 1:
-        for lane in range(64):  # the destination may overlap the addresses
-            v[RESULT_ROW, lane] = v[at, lane]
-        for r in range(size >> 2):
-            for lane in range(64):
-                v[to + r, lane] = words[((i64(v[RESULT_ROW, lane]) + offset) >> 2) + r]
+        _gather(v, at, offset, size >> 2, to, words)
         return
     for lane in range(64):
         if (mask >> u64(lane)) & u64(1):
@@ -216,18 +222,14 @@ def _holds(first, last, bounds):
 
 @inlined
 def _load_all(v, at, origin, dwords, to, to_lds, places, raw32, words):
-    """Load aligned dwords of every lane that need no check; origin is the dword of offset 0."""
+    """Load aligned dwords of every lane that need no check; origin is the byte of offset 0."""
     if to_lds:
         for lane in range(64):
-            word = origin + (i64(v[at, lane]) >> 2)
+            word = (origin + i64(v[at, lane])) >> 2
             for r in range(dwords):
                 words[((places + 4 * dwords * lane) >> 2) + r] = raw32[word + r]
         return
-    for lane in range(64):  # the destination may overlap the addresses
-        v[RESULT_ROW, lane] = v[at, lane] >> u32(2)
-    for r in range(dwords):
-        for lane in range(64):
-            v[to + r, lane] = raw32[origin + i64(v[RESULT_ROW, lane]) + r]
+    _gather(v, at, origin, dwords, to, raw32)
 
 
 @inlined
@@ -255,7 +257,7 @@ def _buffer(op, row, v, s, local, raw32, base, bounds, uses, place):
         origin = start + shift + i64(row[OFFSET]) - base
         within = high + i64(row[OFFSET]) + 4 * dwords <= records - shift
         if within and not (origin | bits) & 3 and _holds(origin + low, origin + high + 4 * dwords, bounds):
-            _load_all(v, at, origin >> 2, dwords, to, to_lds, places, raw32, words)
+            _load_all(v, at, origin, dwords, to, to_lds, places, raw32, words)
             return 0
     for lane in range(64):
         if (mask >> u64(lane)) & u64(1):
