@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import NamedTuple
@@ -37,3 +38,12 @@ def invoke(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
         return Ended(int(ended.value.code or 0), *capsys.readouterr())
 
     return invoke
+
+
+@pytest.fixture
+def aiter_clone() -> str:
+    """A clone of ROCm/aiter; a test that asks for it is skipped, visibly, where none is named."""
+    clone = os.environ.get("AITER_GIT_DIR")
+    if not clone:
+        pytest.skip("NOT RUN: set AITER_GIT_DIR to a clone of ROCm/aiter with its tags")
+    return clone

@@ -5,7 +5,6 @@ What a page must name was found without the gate: public reports, and the releas
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -178,12 +177,13 @@ class TestPage:
         )
 
     def test_the_command_makes_it_again(
-        self, name: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+        self,
+        name: str,
+        aiter_clone: str,
+        tmp_path_factory: pytest.TempPathFactory,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """With a clone of AITER at hand, the command in the page's last line prints the page."""
-        clone = os.environ.get("AITER_GIT_DIR")
-        if not clone:
-            pytest.skip("NOT RUN: set AITER_GIT_DIR to a clone of ROCm/aiter with its tags")
         _, missing = runnable((Level.TRACE,))
         if missing:
             pytest.skip(missing[0])
@@ -191,7 +191,7 @@ class TestPage:
         kept.mkdir(exist_ok=True)
         monkeypatch.delenv("AITER_GIT_DIR")
         old, new = re.findall(r"git:DIR@(\S+)", page(name).splitlines()[-1])
-        words = ["gate", "run", f"git:{clone}@{old}", f"git:{clone}@{new}", "--root", str(kept)]
+        words = ["gate", "run", f"git:{aiter_clone}@{old}", f"git:{aiter_clone}@{new}", "--root", str(kept)]
         result = CliRunner().invoke(cli, words, standalone_mode=False)
-        made = result.stdout.replace(f"git:{clone}@", "git:DIR@")  # a page is for others
+        made = result.stdout.replace(f"git:{aiter_clone}@", "git:DIR@")  # a page is for others
         assert (result.return_value, made) == (PAGES[name][0], page(name))

@@ -68,12 +68,9 @@ class TestScripts:
         assert (code, "observed: nothing" in out) == (0, True)
 
     @pytest.mark.parametrize("name", sorted(NEWER))
-    def test_shows_in_a_newer_release(self, name: str, cache_dir: Path) -> None:
+    def test_shows_in_a_newer_release(self, name: str, aiter_clone: str, cache_dir: Path) -> None:
         """In v0.1.20.post1, which has the objects, the finding shows."""
-        clone = os.environ.get("AITER_GIT_DIR")
-        if not clone:
-            pytest.skip("NOT RUN: set AITER_GIT_DIR to a clone of ROCm/aiter with its tags")
-        code, out = _run(name, f"git:{clone}@v0.1.20.post1", cache_dir)
+        code, out = _run(name, f"git:{aiter_clone}@v0.1.20.post1", cache_dir)
         assert code == 1
         assert out.startswith("expected: ")
         assert NEWER[name] in out

@@ -5,8 +5,8 @@ Needs the release on PyPI, the disassembler and numba; without one of them these
 
 from __future__ import annotations
 
-import os
 import zipfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -148,30 +148,30 @@ class TestFlat:
         "gfx950/fmoe/silu/fmoe_bf16_pertokenMXfp4_g1u1_flat_novs_silu_16x256",
     )
 
-    def _opened(self, cache_dir: Path, name: str) -> objects.Opened:
-        clone = os.environ.get("AITER_GIT_DIR")
-        if not clone:
-            pytest.skip("NOT RUN: set AITER_GIT_DIR to a clone of ROCm/aiter with its tags")
-        return objects.open_object(f"git:{clone}@v0.1.20.post1", f"{name}.co", cache_dir)
+    @pytest.fixture
+    def opened(self, aiter_clone: str, cache_dir: Path) -> Callable[[str], objects.Opened]:
+        """A function from an object's name to the object, opened."""
+        release = f"git:{aiter_clone}@v0.1.20.post1"
+        return lambda name: objects.open_object(release, f"{name}.co", cache_dir)
 
     @pytest.mark.parametrize("name", NAMES)
-    def test_right(self, cache_dir: Path, name: str) -> None:
+    def test_right(self, opened: Callable[[str], objects.Opened], name: str) -> None:
         """Right on an output full of large numbers, which nobody cleared."""
-        opened = self._opened(cache_dir, name)
-        [deep] = [case for case in judge.cases(opened.kind) if case.name == "deep"]
-        seen = opened.observe(deep)
+        found = opened(name)
+        [deep] = [case for case in judge.cases(found.kind) if case.name == "deep"]
+        seen = found.observe(deep)
         assert (seen.right, seen.fault) == (True, None)
 
-    def test_who_clears(self, fast_core: fast.FastCore, cache_dir: Path) -> None:
+    def test_who_clears(self, opened: Callable[[str], objects.Opened], fast_core: fast.FastCore) -> None:
         """Work-groups agree by 8 bytes behind the output who clears it: told that it is done, nobody does."""
-        opened = self._opened(cache_dir, self.NAMES[-1])
-        problem = toy.problem(opened.kind, toy.Shape(tokens=3, hidden=2048))
+        found = opened(self.NAMES[-1])
+        problem = toy.problem(found.kind, toy.Shape(tokens=3, hidden=2048))
         out = problem.launch.buffers["O"].data.copy()
         before = 64.0
         out[:-4] = before
         out[-4:] = np.array([0, 0xDEADC0DE], np.uint32).view(out.dtype)  # dispatch 0, cleared
         ran = launch.run(
-            opened.code, opened.program, _with(problem, "O", out), core=fast_core, slack=SLACK
+            found.code, found.program, _with(problem, "O", out), core=fast_core, slack=SLACK
         ).outputs["O"]
         assert problem.error(ran) > 1
         assert np.allclose(problem.decode(ran) - before, problem.expected, atol=1.0)  # bf16 of 64 and more
